@@ -78,6 +78,16 @@ pub struct Asked {
     pub run: Option<u64>,
 }
 
+/// Decides whether a worker gets builds.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Hold {
+    /// The name of a worker of the site.
+    pub worker: String,
+    /// What is decided.
+    pub change: crate::queries::Hold,
+}
+
 /// Which requests are listed.
 #[derive(Clone, Debug, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -1,6 +1,6 @@
 //! Who makes a request.
 //!
-//! - A token, in `Authorization: Bearer`.
+//! - A token, in `Authorization: Bearer`, or in the cookie of a browser that has logged in with it.
 //! - The user's name in a header of a proxy that has logged them in. What reaches the server without the proxy could name
 //!   anyone, from any account of this machine too; so the header counts only with a secret that the proxy adds.
 //! - An anonymous client, which may do what the site allows to all.
@@ -17,6 +17,8 @@ use subtle::ConstantTimeEq;
 
 /// The header with the secret of the proxy.
 pub const SECRET_HEADER: &str = "kilnyard-proxy-secret";
+/// The cookie in which a browser keeps a token.
+pub const COOKIE: &str = "kilnyard-token";
 /// The least length of that secret, in bytes.
 pub const SECRET_BYTES_MIN: usize = 32;
 
@@ -27,6 +29,8 @@ pub struct Entrance {
     pub anonymous: BTreeSet<Scope>,
     /// The proxy that says who makes a request.
     pub proxy: Option<Proxy>,
+    /// Origins whose pages may ask, with a token of their own: `https://dashboard.example`.
+    pub origins: BTreeSet<String>,
 }
 
 /// A proxy that logs people in.
@@ -90,12 +94,32 @@ impl Entrance {
                 Ok(Person { name: Some(name.to_owned()), scopes, yards })
             }
             (None, None) if secret.is_some() => refused("the proxy has named no user"),
+            (None, None) if cookie(headers).is_some() => {
+                let person = tokens.person(cookie(headers).unwrap_or_default(), now_seconds);
+                let person = person
+                    .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, format!("the token: {error}")))?;
+                match person {
+                    Some(person) => Ok(person),
+                    None if self.anonymous.is_empty() => {
+                        refused("the token of this browser was removed, or is over")
+                    }
+                    // A browser sends it by itself, also long after it is over.
+                    None => Ok(Person { name: None, scopes: self.anonymous.clone(), yards: None }),
+                }
+            }
             (None, None) if self.anonymous.is_empty() => {
                 refused("a token is needed: Authorization: Bearer TOKEN")
             }
             (None, None) => Ok(Person { name: None, scopes: self.anonymous.clone(), yards: None }),
         }
     }
+}
+
+/// The token that a browser keeps.
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let pairs = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, value)| *name == COOKIE && !value.is_empty()).map(|(_, value)| value)
 }
 
 /// Whether a browser says that a page of another site makes this request: a login at the proxy would count for it.
@@ -125,7 +149,7 @@ mod tests {
             scopes: [Scope::Read].into(),
             users: [("anna".to_owned(), of_anna)].into(),
         };
-        Entrance { anonymous: BTreeSet::new(), proxy: Some(proxy) }
+        Entrance { proxy: Some(proxy), ..Entrance::default() }
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -169,7 +193,7 @@ mod tests {
             assert!(status == StatusCode::UNAUTHORIZED && why.contains(reason), "{pairs:?}: {why}");
         }
         // Without a proxy, its header is nothing, and what all may do is not more for it.
-        let open = Entrance { anonymous: [Scope::Read].into(), proxy: None };
+        let open = Entrance { anonymous: [Scope::Read].into(), ..Entrance::default() };
         let anonymous = open.person(&tokens, &headers(&[("x-remote-user", "anna")]), 1).unwrap();
         assert_eq!((anonymous.name.as_deref(), anonymous.may(Scope::Request, "")), (None, false));
     }

@@ -1,4 +1,5 @@
-//! What people and programs ask of a site over HTTP: who they are, what they may do, and their requests.
+//! What people and programs ask of a site over HTTP: who they are, what they may do, build data, events, pages, and their
+//! requests.
 //!
 //! ```text
 //! person --HTTPS, token--> server (`kilnyard serve --api`) --> store of a yard
@@ -8,14 +9,23 @@
 //! - [`tokens`]: the tokens of people, with scopes and yards, and when they expire.
 //! - [`entrance`]: who makes a request: a token, a proxy that is trusted, or an anonymous client.
 //! - [`server`]: the listener, TLS, bounded connections.
-//! - [`requests`]: the requests, and the [site](requests::Site) that answers them.
-//! - [`bodies`]: what requests and answers consist of.
+//! - [`requests`]: what changes something, and the [site](requests::Site) that answers. [`bodies`]: what that consists of.
+//! - [`queries`]: what can be asked, and the [`Facts`](queries::Facts) that answer; `answers` are the handlers.
+//! - [`feed`]: events as they happen, to any number of readers.
+//! - [`pages`]: which page an address means; `web` renders them. `assets`: their style sheet and script.
+//! - `conditional`: answers that a client has already are not sent again.
 //!
 //! Invariants: nothing is done before the person and its scope are known; every request that changes something is recorded
 //! with its author; a yard that a person may not use looks like one that does not exist.
 
+mod answers;
+mod assets;
 pub mod bodies;
+mod conditional;
 pub mod entrance;
+pub mod feed;
+pub mod pages;
+pub mod queries;
 pub mod requests;
 pub mod server;
 pub mod tokens;
@@ -42,7 +52,7 @@ impl Person {
     pub fn may(&self, scope: Scope, yard: &str) -> bool {
         let is_allowed = self.scopes.contains(&scope)
             // To ask for something, one has to see it.
-            || (scope == Scope::Read && self.scopes.contains(&Scope::Request));
+            || (scope == Scope::Read && !self.scopes.is_empty());
         is_allowed && self.yards.as_ref().is_none_or(|yards| yards.contains(yard))
     }
 }

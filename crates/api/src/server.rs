@@ -1,6 +1,7 @@
 //! The server of the API.
 
 use crate::entrance::Entrance;
+use crate::feed::Feed;
 use crate::requests::{self, Refusal, Site, Trouble};
 use crate::tokens::Tokens;
 use axum::Router;
@@ -27,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 /// How long a client may take to begin: the handshake, and the header of a request.
 const BEGIN_MAX: Duration = Duration::from_secs(15);
 /// How long a request may take until its answer begins, with its body.
-const REQUEST_MAX: Duration = Duration::from_secs(60);
+const REQUEST_MAX: Duration = Duration::from_secs(90);
 /// The most requests at once over one connection of HTTP/2.
 const STREAMS_MAX: u32 = 16;
 /// The most requests that read or write stores at once; further ones wait.
@@ -56,8 +57,13 @@ pub struct Shared {
     pub(crate) entrance: Entrance,
     pub(crate) tokens: Tokens,
     pub(crate) clock: fn() -> f64,
+    pub(crate) feed: Feed,
+    /// Whether browsers reach it over TLS alone.
+    pub(crate) is_secure: bool,
     site: Arc<dyn Site>,
     asking: Arc<Semaphore>,
+    /// For questions that read much.
+    asking_much: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -66,9 +72,25 @@ impl Shared {
         &self,
         ask: impl FnOnce(&dyn Site) -> Result<T, Trouble> + Send + 'static,
     ) -> Result<T, Refusal> {
+        self.ask_within(&self.asking, ask).await
+    }
+
+    /// Asks something for which the site reads much: one such question at a time, beside the others.
+    pub(crate) async fn ask_much<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn Site) -> Result<T, Trouble> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        self.ask_within(&self.asking_much, ask).await
+    }
+
+    async fn ask_within<T: Send + 'static>(
+        &self,
+        places: &Arc<Semaphore>,
+        ask: impl FnOnce(&dyn Site) -> Result<T, Trouble> + Send + 'static,
+    ) -> Result<T, Refusal> {
         // A panic has been printed; its message is not for the client.
         let broken = || Refusal::from(Trouble::Machine("the server panicked, and says why".to_owned()));
-        let place = self.asking.clone().acquire_owned().await.map_err(|_| broken())?;
+        let place = places.clone().acquire_owned().await.map_err(|_| broken())?;
         let site = self.site.clone();
         let asked = tokio::task::spawn_blocking(move || {
             // Until the thread is done, even if the client is gone.
@@ -105,7 +127,16 @@ impl Server {
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let asking = Arc::new(Semaphore::new(ASKING_MAX));
-        let router = requests::router(Arc::new(Shared { entrance, tokens, clock, site, asking }));
+        let router = requests::router(Arc::new(Shared {
+            entrance,
+            tokens,
+            clock,
+            feed: Feed::default(),
+            is_secure: tls.is_some(),
+            site,
+            asking,
+            asking_much: Arc::new(Semaphore::new(1)),
+        }));
         let listener = {
             let _context = runtime.enter();
             TcpListener::from_std(listener)?

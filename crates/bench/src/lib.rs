@@ -27,6 +27,7 @@ mod queries;
 pub mod roots;
 mod schedule;
 mod scratch;
+mod serve;
 mod store;
 mod subject;
 
@@ -68,10 +69,10 @@ pub struct BenchOptions {
     /// The workers of one process of `farm`, which starts it.
     #[arg(long, value_name = "FILE", hide = true)]
     pub workers_of: Option<PathBuf>,
-    /// Number of workers, for `farm-logs`.
+    /// Number of workers, for `farm-logs`, or of readers, for `serve`.
     #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub workers: u32,
-    /// Time to measure, for `farm-logs`.
+    /// Time to measure, for `farm-logs` and `serve`.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
     /// Number of packages, for `signing`.
@@ -142,6 +143,8 @@ pub enum BenchName {
     Roots,
     /// status, why, log and plan in a yard with 30,000 packages and 20 runs.
     Queries,
+    /// The pages and the feed of a run of 30,000 packages, with many readers.
+    Serve,
     /// The store of a run of 29,000 packages: its begin, the start of a new leader, decisions and events in a second.
     Store,
     /// Signing 2,000 packages of 1 MiB one by one, as `pkg_add` verifies them, compared with hashing them.
@@ -203,6 +206,7 @@ pub fn measure(
         }
         BenchName::Schedule => schedule::measure(trial),
         BenchName::Queries => queries::measure(trial),
+        BenchName::Serve => serve::measure(options, trial),
         BenchName::Signing => pkgsrc::signing::measure(options, trial),
         BenchName::Store => store::measure(options, trial),
         BenchName::Tree => match &options.scan {

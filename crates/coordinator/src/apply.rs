@@ -12,7 +12,9 @@ use kilnyard_model::reason::{Reason, RetryPlan, StageFailed};
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState, StageResult};
 use kilnyard_protocol::{Progress, ToWorker};
 use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId, Policy};
-use kilnyard_store::{BuildRow, Number, Record, Request, RequestKind, RunState};
+use kilnyard_store::{
+    BuildRow, EventKind, Note, Number, Record, Request, RequestKind, RunState, WorkerChange,
+};
 use std::sync::Arc;
 
 /// The CPU time of a build is at most this many times that of its worker's cores: one that was given few of its machine's cores
@@ -459,14 +461,27 @@ impl Coordinator {
                 }
             }
             Progress::Wants(cores) => self.wants(now_seconds, build, cores, actions),
-            Progress::StageBegan(_) => self.measure_rate(build, actions),
+            Progress::StageBegan(stage) => {
+                // A test of what another worker built has no row of its own.
+                if self.leases.get(&build).is_some_and(|lease| lease.row == build) {
+                    self.note(Some(build), EventKind::StageBegan { stage }, actions);
+                }
+                self.measure_rate(build, actions);
+            }
             Progress::Sample { .. } => {}
         }
+    }
+
+    /// Reports something that changes no other row.
+    pub(crate) fn note(&self, build: Option<Number>, kind: EventKind, actions: &mut Vec<Action>) {
+        let note = Note { run: Some(self.run), build, at_seconds: self.now_seconds, kind };
+        actions.push(Action::Record(Record::Note(Box::new(note))));
     }
 
     /// Ends the leases of silent workers. Their machines leave first, so that packages are not granted to them again.
     fn expire(&mut self, now_seconds: f64, actions: &mut Vec<Action>) {
         for machine in self.seats.silent_since(now_seconds - LEASE_SECONDS) {
+            self.note_worker(machine, WorkerChange::Lost, actions);
             self.leave(machine, actions);
         }
         let over = self.leases.iter().filter(|(_, lease)| lease.ends_seconds < now_seconds);

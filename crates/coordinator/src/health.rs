@@ -14,6 +14,7 @@ use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::{Reason, RetryPlan};
 use kilnyard_model::result::{Failure, FailureKind, PackageState};
 use kilnyard_schedule::{Event as ScheduleEvent, MachineId};
+use kilnyard_store::{EventKind, WorkerChange};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// See the module documentation.
@@ -220,6 +221,9 @@ impl Coordinator {
 
     fn quarantine(&mut self, worker: &str, reason: String, actions: &mut Vec<Action>) {
         if self.health.quarantined.insert(worker.to_owned()) {
+            let (name, why) = (worker.to_owned(), Some(reason.clone()));
+            let change = WorkerChange::Quarantined;
+            self.note(None, EventKind::Worker { name, change, why, author: None }, actions);
             actions.push(Action::Quarantine { worker: worker.to_owned(), reason });
             self.set_doors(actions);
             self.retry_failed_by(worker, actions);

@@ -18,6 +18,7 @@ use kilnyard_protocol::{
 };
 use kilnyard_schedule::{Event as ScheduleEvent, Machine, MachineId};
 use kilnyard_store::Number;
+use kilnyard_store::{EventKind, WorkerChange};
 use std::collections::HashMap;
 
 /// How often a worker may ask about outputs that have not arrived. It repeats its question every five seconds.
@@ -140,6 +141,8 @@ impl Coordinator {
         let speed = self.speed_of(&hello.worker, about.speed);
         let about = Machine { class, speed, ..about };
         let machine = self.seats.place(&hello.worker);
+        // A session in place of another one is no news.
+        let was_here = self.seats.of_worker(&hello.worker).is_some_and(|seat| seat.session.is_some());
         if let Some(seat) = self.seats.of_worker(&hello.worker) {
             let is_other = seat.process != hello.process;
             self.leave(machine, actions);
@@ -149,6 +152,9 @@ impl Coordinator {
         }
         let slots = self.scheduler.slots_of(&about);
         self.seats.join(machine, hello, session, channel, slots, self.now_seconds);
+        if !was_here {
+            self.note_worker(machine, WorkerChange::Joined, actions);
+        }
         let seat = self.seats.get_mut(machine);
         (seat.is_open, seat.class) = (false, class);
         (seat.cores_all, seat.cores_now) = (about.cores, about.cores);
@@ -171,6 +177,12 @@ impl Coordinator {
             }
             self.schedule(ScheduleEvent::Left(machine), actions);
         }
+    }
+
+    /// Reports a change of a worker.
+    pub(crate) fn note_worker(&self, machine: MachineId, change: WorkerChange, actions: &mut Vec<Action>) {
+        let name = self.seats.get(machine).worker.clone();
+        self.note(None, EventKind::Worker { name, change, why: None, author: None }, actions);
     }
 
     /// The builds of a machine, by number.

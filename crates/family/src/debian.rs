@@ -24,6 +24,7 @@ pub use config::{Debian, DebianRoot, Mirrors, template};
 pub use doctor::{base_findings, mirror_finding};
 
 use crate::arguments::read;
+use crate::git::{CommitFolder, time_of};
 use clap::{ArgMatches, Args, Command};
 use kilnyard_ecosystem::debian::{Workshop, stages};
 use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
@@ -288,7 +289,12 @@ impl Family for Debian {
 
     fn commits(&self, yard: &Yard) -> Result<Vec<RunCommit>> {
         let located = git::located(yard, &set::rules(yard)?).into_iter();
-        Ok(located.map(|(source, _, folder)| RunCommit { source, commit: folder.commit }).collect())
+        let described = |(source, _, folder): (String, _, CommitFolder)| RunCommit {
+            source,
+            date_seconds: time_of(&folder.git, &folder.commit),
+            commit: folder.commit,
+        };
+        Ok(located.map(described).collect())
     }
 
     fn changes(

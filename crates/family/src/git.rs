@@ -7,7 +7,7 @@ mod history;
 mod repository;
 mod work_tree;
 
-pub use commit::CommitFolder;
+pub use commit::{CommitFolder, time_of};
 pub use history::{Commits, commits_between, files_between};
 pub use repository::{Copy, Failed, copies, name_of, shown};
 pub use work_tree::{TreeCommit, WORK_TREE, WorkTree};

@@ -28,6 +28,7 @@ pub use config::{Pkgsrc, Template, one_line, template};
 
 use crate::arguments::{extend, read};
 use crate::debian::{self, base, base_findings, mirror_finding};
+use crate::git::{TreeCommit, time_of};
 use clap::{ArgMatches, Args, Command, Subcommand};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
@@ -253,7 +254,12 @@ impl Family for Pkgsrc {
 
     fn commits(&self, yard: &Yard) -> Result<Vec<RunCommit>> {
         let commit = changed::tree_commit(yard, self);
-        Ok(commit.map(|place| RunCommit { source: self.shown(), commit: place.commit }).into_iter().collect())
+        let described = |place: TreeCommit| RunCommit {
+            source: self.shown(),
+            date_seconds: time_of(&place.git, &place.commit),
+            commit: place.commit,
+        };
+        Ok(commit.map(described).into_iter().collect())
     }
 
     fn changes(

@@ -77,6 +77,11 @@ impl Connections {
 }
 
 impl Place {
+    /// The address of the client; of IPv6, its network.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Notes that a request of this connection has named a session of this worker. Later workers do not count: a proxy
     /// has connections that several use.
     pub fn is_of(&self, worker: &str) {

@@ -246,10 +246,14 @@ impl Door {
     ///
     /// # Errors
     /// The address is in use.
-    pub fn with_metrics(self, address: SocketAddr, text: fn(&relay::Status) -> String) -> io::Result<Door> {
+    pub fn with_metrics(
+        self,
+        address: SocketAddr,
+        text: impl Fn(&relay::Status) -> String + Send + Sync + 'static,
+    ) -> io::Result<Door> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Ok(Door { metrics: Some((listener, text)), ..self })
+        Ok(Door { metrics: Some((listener, metrics::Text(Arc::new(text)))), ..self })
     }
 
     /// What another thread can say to the door while it answers.

@@ -4,15 +4,17 @@ mod farm;
 mod keys;
 mod mirror;
 mod people;
+mod reports;
 mod signer;
 mod simulate;
 mod store;
 mod tries;
 
-pub use farm::{Admission, Pools, Serve, Worker, Workers, WorkersAction};
+pub use farm::{API_ADDRESS, Admission, Pools, Serve, Worker, Workers, WorkersAction};
 pub use keys::{InToken, Keys, KeysAction};
 pub use mirror::{Mirror, MirrorAction};
 pub use people::{People, PeopleAction};
+pub use reports::{Notify, Report, Service, ServiceOf, Watch};
 pub use signer::Signer;
 pub use simulate::{PolicyName, Simulate};
 pub use store::{Artifacts, CheckArtifacts, Move, Store};
@@ -183,6 +185,14 @@ pub enum Command {
     Provenance(ProvenanceOf),
     /// Compare two runs: newly failing, newly fixed, slower, larger.
     Diff(Diff),
+    /// Show where the report of a run is; write its results as JUnit XML, SARIF or annotations.
+    Report(Report),
+    /// Show who is notified of what, and try it.
+    Notify(Notify),
+    /// Start a run whenever the archive, the tree or a repository has something new.
+    Watch(Watch),
+    /// Print a unit of systemd that serves, watches or builds this yard.
+    Service(Service),
     /// Retry a failed package, in the current run or the next one.
     Retry(Names),
     /// Skip a package in the current run.
@@ -196,7 +206,7 @@ pub enum Command {
     Root(Root),
     /// Export a build with everything it needs, for `kilnyard worker` on this or another machine.
     Lease(Lease),
-    /// Let workers on other machines take part in the builds of this yard.
+    /// Let workers on other machines take part in the builds of this yard; serve its pages and its API.
     Serve(Serve),
     /// Perform builds without a yard: those of a farm, or a single lease.
     Worker(Worker),

@@ -16,16 +16,19 @@ mod lease;
 mod log;
 mod manual;
 mod mirror;
+mod notify;
 mod people;
 mod plan;
 mod pools;
 mod provenance;
 mod publish;
+mod report;
 mod requests;
 mod restore;
 mod root;
 mod scan;
 mod serve;
+mod service;
 mod shell;
 mod signer;
 mod simulate;
@@ -33,6 +36,7 @@ mod status;
 mod store;
 mod tries;
 mod tune;
+mod watch;
 mod why;
 mod worker;
 mod workers;
@@ -45,11 +49,11 @@ use crate::{environment_of_process, family, input, signals, words};
 use clap::FromArgMatches;
 use kilnyard_family::FAMILIES;
 use kilnyard_model::foreign;
-use kilnyard_store::{RunState, Store};
+use kilnyard_store::Store;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -96,6 +100,10 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::History(options) => history::run(&yard()?, &options),
         Command::Provenance(options) => provenance::run(&yard()?, &options),
         Command::Diff(options) => diff::run(&yard()?, &options),
+        Command::Report(options) => report::run(&yard()?, &options),
+        Command::Notify(options) => notify::run(&yard()?, &options),
+        Command::Watch(options) => watch::run(&yard()?, &options),
+        Command::Service(options) => service::run(&yard()?, &options),
         Command::Retry(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Retry, &names.packages),
         Command::Skip(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Skip, &names.packages),
         Command::Bump(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Bump, &names.packages),
@@ -270,12 +278,53 @@ fn print(text: &str) -> Result<ExitCode> {
     printed(out.write_all(foreign::text(text).as_bytes()).and_then(|()| out.flush()))
 }
 
+/// Lines that a terminal shows in a colour, by how they begin: the SGR parameter (ECMA-48).
+const COLOURS: [(&str, &str); 12] = [
+    ("failed as expected", "33"),
+    ("failed", "31"),
+    ("newly failing", "31"),
+    ("newly fixed", "32"),
+    ("waits", "33"),
+    ("slower", "33"),
+    ("larger", "33"),
+    ("  because", "1"),
+    ("  try", "36"),
+    ("run ", "1"),
+    ("minimum", "2"),
+    ("path", "2"),
+];
+
+/// Writes a text to standard output as [`print()`] does, with colours if that is a terminal and `NO_COLOR` is not set.
+fn print_coloured(text: &str) -> Result<ExitCode> {
+    let no_colour = environment_of_process().get("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if no_colour || !std::io::stdout().is_terminal() {
+        return print(text);
+    }
+    let shown = foreign::text(text);
+    let coloured = shown.split_inclusive('\n').map(|line| {
+        let (words, end) = line.strip_suffix('\n').map_or((line, ""), |words| (words, "\n"));
+        match COLOURS.iter().find(|(begin, _)| words.starts_with(begin)) {
+            Some((_, colour)) => format!("\x1b[{colour}m{words}\x1b[0m{end}"),
+            None => line.to_owned(),
+        }
+    });
+    let coloured: String = coloured.collect();
+    let mut out = std::io::stdout().lock();
+    printed(out.write_all(coloured.as_bytes()).and_then(|()| out.flush()))
+}
+
 /// The result of writing to standard output. A closed pipe is not an error; a full disk is.
 fn printed(written: std::io::Result<()>) -> Result<ExitCode> {
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         other => other.context(Kind::Machine, "write to standard output").map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Prints build data as JSON, with the fields in the order of their type.
+fn print_data(value: &impl serde::Serialize) -> Result<ExitCode> {
+    let text = serde_json::to_string_pretty(value).or_internal("write JSON")?;
+    print(&format!("{}\n", words::json_text(&text)))
 }
 
 /// Prints a value as JSON.
@@ -289,14 +338,6 @@ fn last_run(yard: &Yard, store: &dyn Store) -> Result<kilnyard_store::RunRow> {
         Error::usage(format!("nothing has been built in {} yet", yard.folder.display()))
             .hint(Remedy::command("build"))
     })
-}
-
-/// The state of a run in one word. A running run without a process was killed.
-fn state_of(yard: &Yard, run: &kilnyard_store::RunRow) -> &'static str {
-    match run.state {
-        RunState::Running if !yard.is_locked() => "killed",
-        state => state.as_str(),
-    }
 }
 
 /// The error for a package without records.

@@ -23,6 +23,7 @@ mod follow;
 mod gathering;
 mod helpers;
 mod link;
+mod live;
 mod logs;
 mod offers;
 mod owner;
@@ -61,6 +62,7 @@ use kilnyard_schedule::Machine;
 use kilnyard_store::{ForcedRun, Number, PackageRow, Record, Request, RequestKind, RunRow, RunState, Store};
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, SharedFolder, Worker};
 use link::{Link, ToOwner, Transcript};
+use live::LiveFile;
 use logs::LogKeeper;
 use owner::{Ended, Owner};
 use picture::{Follower, Picture};
@@ -389,6 +391,9 @@ impl Parts<'_> {
             builds: seen,
             remaining_path_seconds: coordinator.remaining_path_seconds(),
             bytes_fetched: 0,
+            work_seconds: (0.0, 0.0),
+            ready: Vec::new(),
+            failed: Vec::new(),
         };
         // A process id suffices: this process has only one worker.
         let hello = hello(host_name(), std::process::id().to_string(), &planned.shape.machine);
@@ -417,6 +422,16 @@ impl Parts<'_> {
         let (stock, expected) = planned.parts();
         let estimate = Box::new(move |package: &str| expected.seconds(package));
         let mut picture = Picture::new(follower, estimate, snapshot);
+        let mut live = LiveFile::new(yard);
+        picture.at_tick = Some(Box::new(move |snapshot| live.write(snapshot)));
+        picture.at_request = Some(Box::new(|kind, package| {
+            let left = yard.store().and_then(|mut store| {
+                let author = crate::yard::user_name();
+                store.request(kind, package, &author, now_seconds()).map_err(store_error)
+            });
+            // The owner of the run refuses what cannot be done.
+            left.map_or_else(|error| error.one_line(), |()| format!("asked to {} {package}", kind.as_str()))
+        }));
         view.see(&ViewEvent::Began, &picture.snapshot);
         let depositor = Depositor::start(distfiles, &sender).map(Arc::new);
         let mut preparer = Preparer {

@@ -12,11 +12,13 @@ pub enum Scope {
     Read,
     /// To retry, skip and bump packages. It includes [`Scope::Read`].
     Request,
+    /// To drain and approve workers. It includes [`Scope::Read`].
+    Manage,
 }
 
 impl Scope {
     /// All scopes.
-    pub const ALL: [Scope; 2] = [Scope::Read, Scope::Request];
+    pub const ALL: [Scope; 3] = [Scope::Read, Scope::Request, Scope::Manage];
 }
 
 impl fmt::Display for Scope {
@@ -24,6 +26,7 @@ impl fmt::Display for Scope {
         formatter.write_str(match self {
             Scope::Read => "read",
             Scope::Request => "request",
+            Scope::Manage => "manage",
         })
     }
 }
@@ -33,6 +36,6 @@ impl FromStr for Scope {
 
     fn from_str(text: &str) -> Result<Scope, String> {
         let found = Scope::ALL.into_iter().find(|scope| scope.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is not a scope: read or request"))
+        found.ok_or_else(|| format!("`{text}` is not a scope: read, request or manage"))
     }
 }

@@ -21,7 +21,7 @@ use kilnyard_model::identity::Scope;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::Provenance;
 use kilnyard_store::{
-    BuildRow, Current, Event, Holder, LastBuild, Leader, Leadership, Measurement, Number, OutputRow,
+    BuildRow, Current, Event, Holder, LastBuild, Leader, Leadership, Measurement, Note, Number, OutputRow,
     PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
 };
 use link::{Failed, Link, Statement, sql};
@@ -243,6 +243,10 @@ impl Store for Postgres {
         at_seconds: f64,
     ) -> Result<(), StoreError> {
         self.write_request((kind, package, author), at_seconds)
+    }
+
+    fn note(&mut self, note: &Note) -> Result<(), StoreError> {
+        self.write_note(note)
     }
 
     fn take_requests(&mut self) -> Result<Vec<Request>, StoreError> {

@@ -13,7 +13,7 @@ use kilnyard_model::identity::Scope;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::Provenance;
 use kilnyard_store::{
-    BuildRow, Current, Event, Holder, LastBuild, Leader, Leadership, Measurement, Number, OutputRow,
+    BuildRow, Current, Event, Holder, LastBuild, Leader, Leadership, Measurement, Note, Number, OutputRow,
     PackageRow, Plan, PlanRow, PlanRowSeen, Record, Request, RequestKind, RunRow, Store, StoreError,
 };
 use rusqlite::{Connection, ErrorCode};
@@ -199,6 +199,10 @@ impl Store for Sqlite {
     ) -> Result<(), StoreError> {
         let outcome = write::request(&mut self.connection, self.number, (kind, package, author), at_seconds);
         outcome.map_err(|e| self.wrap(e))
+    }
+
+    fn note(&mut self, note: &Note) -> Result<(), StoreError> {
+        write::note(&mut self.connection, self.number, note).map_err(|e| self.wrap(e))
     }
 
     fn take_requests(&mut self) -> Result<Vec<Request>, StoreError> {

@@ -10,13 +10,14 @@
 use crate::{Number, RequestKind, RunState};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::identity::{FarmId, YardId};
+use kilnyard_model::order::Stage;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, PackageState, StageResult};
 use kilnyard_model::target::Target;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The number of latest runs whose events are kept. A run of a whole archive has about 200,000 events.
+/// The number of latest runs whose events are kept. A run of a whole archive has about 350,000 events.
 pub const EVENT_RUNS_MAX: u64 = 10;
 /// The version of the events that this program writes.
 pub const EVENT_VERSION: u32 = 1;
@@ -131,9 +132,85 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         author: Option<String>,
     },
+    /// A stage of a build began.
+    StageBegan {
+        /// The stage.
+        stage: Stage,
+    },
+    /// The repository was published.
+    Published {
+        /// The number of binary packages in it.
+        packages: u64,
+        /// Whether it differs from the one before.
+        is_changed: bool,
+    },
+    /// A worker came, went, or is treated otherwise from now on.
+    Worker {
+        /// Its name.
+        name: String,
+        /// What happened.
+        change: WorkerChange,
+        /// Why; absent if the change says it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+        /// The user who decided it; absent if the run did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        author: Option<String>,
+    },
     /// A kind written by a later version.
     #[serde(other, deserialize_with = "skip_body")]
     Unknown,
+}
+
+/// What happened to a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkerChange {
+    /// It takes part in the run.
+    Joined,
+    /// It has been silent for too long. Builds that it had are lost.
+    Lost,
+    /// It gets no more builds, since it fails them.
+    Quarantined,
+    /// It gets no more builds, on request.
+    Drained,
+    /// It gets builds, on request.
+    Approved,
+}
+
+/// Something to report that changes no other row of the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    /// The run; absent outside of runs.
+    pub run: Option<Number>,
+    /// The build, for events of a build.
+    pub build: Option<Number>,
+    /// When, in seconds since 1970.
+    pub at_seconds: f64,
+    /// What happened. Only kinds that no [`Record`](crate::Record) reports may be noted: [`EventKind::StageBegan`],
+    /// [`EventKind::Published`] and [`EventKind::Worker`].
+    pub kind: EventKind,
+}
+
+impl Note {
+    /// The name of its kind, and its body. Absent if the kind may not be noted.
+    pub fn parts(&self) -> Option<(&'static str, serde_json::Value)> {
+        let name = match &self.kind {
+            EventKind::StageBegan { .. } => "stage-began",
+            EventKind::Published { .. } => "published",
+            EventKind::Worker { .. } => "worker",
+            EventKind::RunBegan { .. }
+            | EventKind::RunEnded { .. }
+            | EventKind::Package { .. }
+            | EventKind::BuildBegan { .. }
+            | EventKind::StageEnded { .. }
+            | EventKind::BuildEnded { .. }
+            | EventKind::Requested { .. }
+            | EventKind::Unknown => return None,
+        };
+        let mut value = serde_json::to_value(&self.kind).ok()?;
+        Some((name, value["body"].take()))
+    }
 }
 
 fn skip_body<'de, D: Deserializer<'de>>(body: D) -> Result<(), D::Error> {

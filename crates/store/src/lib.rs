@@ -22,7 +22,7 @@ mod rows;
 pub mod suite;
 
 pub use error::{Cause, StoreError};
-pub use event::{EVENT_RUNS_MAX, EVENT_VERSION, Event, EventKind, Ids};
+pub use event::{EVENT_RUNS_MAX, EVENT_VERSION, Event, EventKind, Ids, Note, WorkerChange};
 pub use lead::{Holder, Leader, Leadership, RENEW_SECONDS, SILENT_SECONDS_MAX};
 pub use rows::{
     BuildRow, Current, ForcedRun, LastBuild, MEASURED_MAX, MeasuredStage, Measurement, OutputRow, PackageRow,
@@ -124,6 +124,9 @@ pub trait Store: Send {
         author: &str,
         at_seconds: f64,
     ) -> Result<(), StoreError>;
+    /// Writes an event that changes nothing else. A process that is not the leader may do so, too; the event then has the
+    /// epoch of the leader.
+    fn note(&mut self, note: &Note) -> Result<(), StoreError>;
     /// Takes and removes all requests, the oldest first.
     fn take_requests(&mut self) -> Result<Vec<Request>, StoreError>;
     /// Stores a plan, replacing the previous one.

@@ -1,6 +1,6 @@
 //! The rows and records of a store.
 
-use crate::Number;
+use crate::{Note, Number};
 use kilnyard_model::attempt::Attempt;
 use kilnyard_model::host::Host;
 use kilnyard_model::keep::KeptWork;
@@ -74,6 +74,9 @@ pub struct RunCommit {
     pub source: String,
     /// The id of the commit.
     pub commit: String,
+    /// When it was committed, in seconds since 1970; absent in rows of earlier versions, and if git cannot say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date_seconds: Option<i64>,
 }
 
 /// The packages that a command forces, recorded so that an interrupted run can be resumed with them.
@@ -348,6 +351,8 @@ pub enum Record {
         /// Replaces the recorded key.
         key: Key,
     },
+    /// Something that changes no other row.
+    Note(Box<Note>),
     /// The state of a run changes.
     Run {
         /// A run that has begun.

@@ -105,7 +105,11 @@ fn run_row() -> RunRow {
         expected_seconds: 60.0,
         bound_seconds: 50.0,
         forced: Some(ForcedRun { packages: vec!["a".into()], checks_reproducible: true }),
-        commits: vec![RunCommit { source: "/usr/src".to_owned(), commit: "0123".repeat(10) }],
+        commits: vec![RunCommit {
+            source: "/usr/src".to_owned(),
+            commit: "0123".repeat(10),
+            date_seconds: Some(7),
+        }],
     }
 }
 

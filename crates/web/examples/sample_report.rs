@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         [("small", small()), ("large", large(30_000)), ("running", running()), ("empty", empty())]
     {
         let folder = folder.join(name);
-        write(&report, &folder)?;
+        write(&report, &kilnyard_web::Pages::default(), &folder)?;
         write_logs(&report, &folder)?;
         println!("{}", folder.join("index.html").display());
     }

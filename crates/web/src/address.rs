@@ -12,8 +12,13 @@ pub(crate) fn relative(path: &str) -> Option<String> {
     if path.is_empty() || path.starts_with('/') || path.len() > PATH_BYTES_MAX {
         return None;
     }
-    let mut target = String::with_capacity(path.len());
-    for byte in path.bytes() {
+    Some(encoded(path))
+}
+
+/// A text as part of an address. Slashes stay.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut target = String::with_capacity(text.len());
+    for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => {
                 target.push(byte as char)
@@ -22,7 +27,7 @@ pub(crate) fn relative(path: &str) -> Option<String> {
             _ => _ = write!(target, "%{byte:02X}"),
         }
     }
-    Some(target)
+    target
 }
 
 #[cfg(test)]

@@ -34,16 +34,20 @@ mod drawing;
 mod error;
 mod page;
 mod report;
+mod site;
 mod timeline;
 mod words;
 mod write;
 
 pub use drawing::{Anchor, Drawing};
 pub use error::WebError;
-pub use page::page;
 pub use report::{
     Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportChange, ReportCommit,
     ReportFailure, ReportOutput, ReportPackage, ReportStage, ReportStalls, RepositoryFacts, RunState, SCHEMA,
 };
+pub use site::{
+    Asset, Button, Chosen, Folder, LOG_LINES_MAX, LogText, Now, Place, Shell, YardEntry, assets, compare,
+    failures, figures, log, login, now, package, packages, problem, queue, run, runs, search, workers, yards,
+};
 pub use timeline::drawing as timeline;
-pub use write::{PAGE_FILE, REPORT_FILE, TIMELINE_FILE, write};
+pub use write::{PACKED_REPORT_FILE, PAGE_FILE, Pages, REPORT_FILE, TIMELINE_FILE, page, write};

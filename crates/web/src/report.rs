@@ -233,6 +233,9 @@ pub struct ReportPackage {
     /// Number of attempts.
     #[serde(default)]
     pub attempts: u32,
+    /// Number of its last build. Absent if it was not built in the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<u64>,
     /// Start of its last build.
     pub started_seconds: Option<f64>,
     /// Duration of its last build, so far if still running.
@@ -315,7 +318,7 @@ pub struct ReportStage {
     /// Processes that it left running, which were killed, and objects that it left in shared memory.
     #[serde(default)]
     pub left_behind: Vec<String>,
-    /// The outcome: `ok`, `skipped` or `running`; any other word is a kind of failure.
+    /// The outcome: `ok`, `skipped`, `cancelled` or `running`; any other word is a kind of failure.
     pub outcome: String,
     /// The log's path, relative to the folder of the report.
     pub log: Option<String>,
@@ -341,7 +344,7 @@ pub struct ReportStalls {
 impl ReportStage {
     /// Whether the stage failed.
     pub fn failed(&self) -> bool {
-        !matches!(self.outcome.as_str(), "" | "ok" | "skipped" | "running")
+        !matches!(self.outcome.as_str(), "" | "ok" | "skipped" | "running" | "cancelled")
     }
 }
 
@@ -420,9 +423,11 @@ pub struct RepositoryFacts {
     pub packages: u64,
 }
 
-/// Serializes non-finite numbers as zero, because a `null` could not be read back.
+/// Serializes non-finite numbers as zero, because a `null` could not be read back. Microseconds are enough.
 fn number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(if value.is_finite() { *value } else { 0.0 })
+    let value = if value.is_finite() { *value } else { 0.0 };
+    let rounded = (value * 1e6).round() / 1e6;
+    serializer.serialize_f64(if rounded.is_finite() { rounded } else { value })
 }
 
 #[cfg(test)]

@@ -4,41 +4,25 @@ use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
 use kilnyard_store::{RunCommit, RunRow, Store};
-use serde::Serialize;
 use std::fmt::Write;
 
-/// A commit between those of two runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
-    /// What it is a commit of, as in [`RunCommit`].
-    pub source: String,
-    /// Its id.
-    pub commit: String,
-    /// Who wrote it.
-    pub author: String,
-    /// When it was written, in seconds since 1970.
-    pub date_seconds: i64,
-    /// The lines of its message that people wrote, the first one being its subject.
-    pub lines: Vec<String>,
-}
+pub use kilnyard_schema::compare::Change;
 
 /// How much of a commit's id is shown.
 const ID_SHOWN: usize = 12;
 
-impl Change {
-    /// One line about it.
-    pub fn line(&self) -> String {
-        let id: String = self.commit.chars().take(ID_SHOWN).collect();
-        let subject = self.lines.first().map_or("", String::as_str);
-        format!("{id} {subject} ({}, {})", self.author, words::date(self.date_seconds))
-    }
+/// One line about a change.
+fn line(change: &Change) -> String {
+    let id: String = change.commit.chars().take(ID_SHOWN).collect();
+    let subject = change.lines.first().map_or("", String::as_str);
+    format!("{id} {subject} ({}, {})", change.author, words::date(change.date_seconds))
 }
 
 /// Lines about changes, of which `most` are shown, each after `lead`.
 pub fn lines(changes: &[Change], most: usize, lead: &str) -> String {
     let mut text = String::new();
     for change in changes.iter().take(most) {
-        let _ = writeln!(text, "{lead}{}", change.line());
+        let _ = writeln!(text, "{lead}{}", line(change));
     }
     if let Some(more) = changes.len().checked_sub(most).filter(|more| *more > 0) {
         let _ = writeln!(text, "{lead}and {}", words::count(more as u64, "more commit"));

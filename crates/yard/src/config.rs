@@ -7,13 +7,18 @@ pub mod farm;
 pub mod git;
 pub mod limits;
 pub mod mirror;
+pub mod notify;
 pub mod packages;
 pub mod people;
+pub mod report;
 mod roots;
 pub mod signer;
 pub mod site;
 pub mod store;
 pub mod targets;
+mod tries;
+
+pub use tries::Tries;
 
 use roots::Root;
 use targets::TargetConfig;
@@ -55,6 +60,10 @@ struct File {
     #[serde(default)]
     people: people::People,
     #[serde(default)]
+    notify: Vec<notify::Notify>,
+    #[serde(default)]
+    report: report::ReportTable,
+    #[serde(default)]
     signer: Option<signer::SignerTable>,
     #[serde(default)]
     mirror: mirror::MirrorTable,
@@ -72,7 +81,7 @@ struct File {
 }
 
 /// The top-level keys, for the error about an unknown one.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 20] = [
     "packages",
     "packages-file",
     "package",
@@ -83,6 +92,8 @@ const KEYS: [&str; 18] = [
     "repository",
     "farm",
     "people",
+    "notify",
+    "report",
     "signer",
     "git",
     "mirror",
@@ -123,6 +134,10 @@ pub struct Config {
     pub farm: farm::Farm,
     /// Who may ask for what over the network.
     pub people: people::People,
+    /// Who is notified of what.
+    pub notify: Vec<notify::Notify>,
+    /// How long reports are kept.
+    pub report: report::ReportTable,
     /// The signer, if it is on another machine.
     pub signer: Option<signer::SignerTable>,
     /// Repositories of git.
@@ -137,24 +152,6 @@ pub struct Config {
     pub tries: Tries,
     /// The targets of the yard. If there are none, the yard itself is the only one.
     pub targets: Vec<TargetConfig>,
-}
-
-/// The table `try`: builds of proposed changes.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Tries {
-    /// After how many days a try is removed.
-    pub keep_days: u32,
-    /// The most tries of one author.
-    pub most: u32,
-    /// The CPU time that the tries of one author may use within any 24 hours, in core-hours; absent if it is not bounded.
-    pub core_hours_per_day: Option<f64>,
-}
-
-impl Default for Tries {
-    fn default() -> Tries {
-        Tries { keep_days: 7, most: 5, core_hours_per_day: None }
-    }
 }
 
 /// The packages to build.
@@ -499,10 +496,13 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # [farm.pool.NAME] has approve, roles, trusted and mirror, for workers that are trusted alike.
 
 [people]                           # who may ask for what over the network (docs/people.md)
-# anonymous = []                   # or ["read"]: everyone who reaches `kilnyard serve --api` may see runs and requests
+# anonymous = []                   # or ["read"]: everyone who reaches `kilnyard serve --api` may see pages, runs and requests
+# origins = []                     # origins whose pages may ask the API, with tokens of their own
 # certificate = "FILE"             # of the server, as PEM; needed if other machines reach it without a proxy
 # key = "FILE"                     # the certificate's private key
 # [people.proxy] and [people.user.NAME] are for a proxy that logs people in.
+# [[notify]] sends mail, calls webhooks or runs commands when something happens (docs/notify.md).
+# [report] says how long reports are kept (docs/reports.md).
 # [signer] has the name of a signer on another machine (docs/signing.md).
 
 [mirror]                           # the mirror of the site, which is asked first (docs/mirror.md)
@@ -661,6 +661,8 @@ impl Config {
             repository: file.repository,
             farm: file.farm,
             people: file.people,
+            notify: file.notify,
+            report: file.report,
             signer: file.signer,
             mirror: file.mirror,
             git: file.git,
@@ -684,6 +686,8 @@ impl Config {
         self.limits_of_builds.check()?;
         self.farm.check()?;
         self.people.check(&self.farm.yards.keys().map(String::as_str).collect())?;
+        self.notify.iter().try_for_each(notify::Notify::check)?;
+        notify::Notify::check_titles(&self.notify)?;
         site::check_quota("try", self.tries.core_hours_per_day)?;
         self.store.check()?;
         self.artifacts.check()?;

@@ -1,10 +1,18 @@
 //! The report of a run, made from the store.
 
+pub mod folder;
+
 use crate::causes::{Cause, KnownCause, by_cause};
 use crate::commits::{self, Change};
+use crate::config::report::ReportLogs;
 use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
 use crate::expectations::{Judgement, judge, success_note};
+use crate::facts::compare::difference;
+use crate::facts::failures::{failures, run_before};
+use crate::facts::packages;
+use crate::facts::picture::Picture;
+use crate::facts::why::why;
 use crate::family::Published;
 use crate::words::{self, now_seconds};
 use crate::yard::{Yard, store_error};
@@ -12,12 +20,13 @@ use kilnyard_ecosystem::Ecosystem;
 use kilnyard_model::cuts::{Cut, StandIn};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::Reason;
-use kilnyard_model::result::{Measures, PackageState as State};
+use kilnyard_model::result::{BuildOutcome, Measures, PackageState as State};
 use kilnyard_schedule::{Bound, Machine, Work};
+use kilnyard_schema::package::PackageHistory;
 use kilnyard_store::{BuildRow, PackageRow, RunCommit, RunRow, RunState, Store};
 use kilnyard_web::{
-    Counts, CycleCut, LeftOut, PackageState, PathStep, Report, ReportCause, ReportChange, ReportCommit,
-    ReportFailure, ReportOutput, ReportPackage, ReportStage, ReportStalls, RepositoryFacts,
+    Counts, CycleCut, LeftOut, PackageState, Pages, PathStep, Report, ReportCause, ReportChange,
+    ReportCommit, ReportFailure, ReportOutput, ReportPackage, ReportStage, ReportStalls, RepositoryFacts,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -67,81 +76,129 @@ pub fn figures(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem) -> Resu
     }))
 }
 
-/// Reads the minimum time according to a run's builds from its report: computing it would require a resolved
-/// set.
+/// The file in a report with what `kilnyard status` reads of it.
+const SUMMARY: &str = "summary.json";
+
+/// The content of [`SUMMARY`]: computing it would require a resolved set, and the whole report is large.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Summary {
+    run: u64,
+    bound_seconds: Option<f64>,
+}
+
+/// The minimum time according to a run's builds, from its report. Absent if that is not known.
 pub fn bound_seconds(yard: &Yard, run: u64) -> Option<f64> {
-    #[derive(serde::Deserialize)]
-    struct Bounded {
-        run: u64,
-        bound_seconds: Option<f64>,
-    }
-    [WHOLE.to_owned(), format!("{WHOLE}/{PART_PREFIX}{run}")].iter().find_map(|folder| {
-        let text = fs_err::read(yard.path(&format!("{folder}/report.json"))).ok()?;
-        let bounded: Bounded = serde_json::from_slice(&text).ok()?;
-        bounded.bound_seconds.filter(|_| bounded.run == run)
-    })
+    let text = fs_err::read(yard.path(&folder::of_run(run)).join(SUMMARY)).ok()?;
+    let summary: Summary = serde_json::from_slice(&text).ok()?;
+    summary.bound_seconds.filter(|_| summary.run == run)
 }
 
 fn wall_seconds(run: &RunRow) -> f64 {
     run.ended_seconds.unwrap_or_else(now_seconds) - run.started_seconds
 }
 
+/// The duration of a build; so far, if it is in progress.
+fn wall_of(build: &BuildRow, state: State) -> f64 {
+    match build.ended_seconds {
+        Some(ended) => ended - build.started_seconds,
+        None if state == State::Building => now_seconds() - build.started_seconds,
+        None => 0.0,
+    }
+}
+
 fn cpu_seconds(build: &BuildRow) -> f64 {
     build.stages.iter().map(|stage| stage.cpu_seconds).sum()
 }
 
-/// Writes the report of the last run and returns its folder, relative to the yard. A run of a part of the set has a
-/// folder of its own: the report of the whole set stays as it is.
+/// Writes the report of the last run and returns its folder, relative to the yard. Every run has a folder of its own.
 pub fn write(
     yard: &Yard,
     store: &dyn Store,
     workshop: &dyn Ecosystem,
     published: Option<&Published>,
 ) -> Result<String> {
-    let Some(run) = store.last_run().map_err(store_error)? else { return Ok(WHOLE.to_owned()) };
+    let Some(run) = store.last_run().map_err(store_error)? else { return Ok(folder::ALL.to_owned()) };
+    let picture = Picture::read(store, run.number)?;
     let mut facts = Facts::read(yard, store, workshop, &run)?;
     if let Some(before) = commits::run_before(store, &run)? {
         facts.changes = commits::between(yard, &before.commits, &run.commits, None);
         facts.compared_run = Some(before.number);
     }
-    let folder = facts.folder.clone();
-    facts.write_plain_logs()?;
+    let (folder, is_whole) = (facts.folder.clone(), is_whole(&facts.rows, workshop));
+    let logs = facts.write_logs()?;
+    let pages = Pages { logs, ..pages(yard, store, workshop, &picture)? };
     let report = facts.report(published);
-    kilnyard_web::write(&report, &yard.path(&folder)).context(Kind::Machine, "write the report")?;
-    remove_old_parts(yard)?;
+    let failed = "write the report";
+    let summary = Summary { run: run.number, bound_seconds: report.bound_seconds };
+    let summary = serde_json::to_vec(&summary).or_internal(failed)?;
+    let path = yard.path(&folder);
+    fs_err::create_dir_all(&path)
+        .and_then(|()| fs_err::write(path.join(SUMMARY), summary))
+        .context(Kind::Machine, failed)?;
+    kilnyard_web::write(&report, &pages, &path).context(Kind::Machine, failed)?;
+    folder::finish(yard, store, run.number, is_whole)?;
     Ok(folder)
 }
 
-/// The folder with the report of the last run of the whole set.
-pub const WHOLE: &str = "report";
-/// In that folder, prefix of the reports of partial runs; the run's number follows.
-const PART_PREFIX: &str = "run-";
-/// Number of partial reports kept. One of a few packages takes about 100 KiB, with plain logs a few MiB at
-/// most.
-const PARTS_MAX: usize = 20;
+/// The most packages with a page in a report. Those that failed come first.
+const PACKAGE_PAGES_MAX: usize = 500;
+/// The causes for which a failure is shown in full.
+const EXAMPLES_MAX: usize = 50;
+/// The builds on the page of a package.
+const BUILDS_MAX: usize = 20;
 
-/// The report folder for a run of these packages.
-fn folder_of(run: u64, rows: &[PackageRow], workshop: &dyn Ecosystem) -> String {
-    let names: HashSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+/// What the pages of a report show in addition to it.
+fn pages(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem, picture: &Picture) -> Result<Pages> {
+    let failures = failures(yard, store, picture)?;
+    let example = |cause: &kilnyard_schema::run::Cause| {
+        let places = cause.packages.iter().filter_map(|name| picture.place(name));
+        places.filter_map(|place| picture.last_build(place)).map(packages::build).next()
+    };
+    let examples = failures.causes.iter().take(EXAMPLES_MAX).filter_map(example).collect();
+    let mut places: Vec<usize> =
+        (0..picture.rows.len()).filter(|place| picture.last_build(*place).is_some()).collect();
+    places.sort_by_key(|place| picture.rows[*place].state != State::Failed);
     let graph = workshop.graph();
-    match graph.packages().all(|id| names.contains(graph.name(id))) {
-        true => WHOLE.to_owned(),
-        false => format!("{WHOLE}/{PART_PREFIX}{run}"),
+    let names = |ids: &[PackageId]| ids.iter().map(|id| graph.name(*id).to_owned()).collect();
+    let mut histories = Vec::new();
+    for place in places.into_iter().take(PACKAGE_PAGES_MAX) {
+        let name = &picture.rows[place].name;
+        let Some(why) = why(yard, store, name, None)? else { continue };
+        let id = graph.find(name);
+        histories.push((
+            why,
+            PackageHistory {
+                package: name.clone(),
+                dependencies: id.map_or_else(Vec::new, |id| names(graph.dependencies(id))),
+                dependents: id.map_or_else(Vec::new, |id| names(graph.dependents(id))),
+                blocks: packages::blocked_by(picture, name),
+                builds: packages::builds(store, name, BUILDS_MAX)?,
+                ..PackageHistory::default()
+            },
+        ));
     }
+    let run = picture.run.number;
+    let difference = match run_before(store, run)? {
+        Some(earlier) => Some(difference(yard, store, Some(earlier), Some(run))?),
+        None => None,
+    };
+    Ok(Pages {
+        failures: Some(failures),
+        examples,
+        packages: (0..picture.rows.len()).map(|place| packages::of_run(picture, place)).collect(),
+        counts: picture.counts(),
+        difference,
+        histories,
+        logs: HashMap::new(),
+        now_seconds: now_seconds(),
+    })
 }
 
-/// Removes the oldest partial reports, so that they do not accumulate.
-fn remove_old_parts(yard: &Yard) -> Result<()> {
-    let entries = fs_err::read_dir(yard.path(WHOLE)).into_iter().flatten().flatten();
-    let number =
-        |entry: &fs_err::DirEntry| entry.file_name().to_str()?.strip_prefix(PART_PREFIX)?.parse::<u64>().ok();
-    let mut parts: Vec<u64> = entries.filter_map(|entry| number(&entry)).collect();
-    parts.sort_unstable();
-    for run in &parts[..parts.len().saturating_sub(PARTS_MAX)] {
-        let folder = yard.path(&format!("{WHOLE}/{PART_PREFIX}{run}"));
-        fs_err::remove_dir_all(folder).context(Kind::Machine, "remove an old report")?;
-    }
-    Ok(())
+/// Whether a run had all packages of the set.
+fn is_whole(rows: &[PackageRow], workshop: &dyn Ecosystem) -> bool {
+    let names: HashSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    let graph = workshop.graph();
+    graph.packages().all(|id| names.contains(graph.name(id)))
 }
 
 /// Number of failed builds whose logs are copied as plain text.
@@ -150,13 +207,16 @@ const PLAIN_LOGS_MAX: usize = 500;
 /// Everything that the report of a run is made from.
 struct Facts<'a> {
     yard: &'a Yard,
-    workshop: &'a dyn Ecosystem,
+    /// The resolved set, once a run has ended; absent for a page during the run.
+    workshop: Option<&'a dyn Ecosystem>,
     run: &'a RunRow,
     /// The report's folder, relative to the yard.
     folder: String,
     rows: Vec<PackageRow>,
     builds: HashMap<String, Vec<BuildRow>>,
     outputs: HashMap<String, Vec<ReportOutput>>,
+    /// The packages that each culprit blocks.
+    blocks: HashMap<String, Vec<String>>,
     /// The run that commits are compared with, and the commits since then.
     compared_run: Option<u64>,
     changes: Vec<Change>,
@@ -172,7 +232,101 @@ fn causes<'a>(failed: impl Iterator<Item = &'a PackageRow>, known: &[KnownCause]
     causes.into_iter().map(shown).collect()
 }
 
-fn shown_commit(RunCommit { source, commit }: &RunCommit) -> ReportCommit {
+/// A text without the path of the yard's folder, so that a report can be sent elsewhere.
+fn without_folder(yard: &Yard, text: &str) -> String {
+    text.replace(&yard.home.display().to_string(), &name_of(yard))
+}
+
+/// The packages that each culprit blocks.
+fn blocks(rows: &[PackageRow]) -> HashMap<String, Vec<String>> {
+    let mut blocks: HashMap<String, Vec<String>> = HashMap::new();
+    for row in rows {
+        if let Some(culprit) = &row.blamed {
+            blocks.entry(culprit.clone()).or_default().push(row.name.clone());
+        }
+    }
+    blocks
+}
+
+/// What a yard is called outside of its machine: the name of its folder, and of its target.
+pub fn name_of(yard: &Yard) -> String {
+    let name = yard.home.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    match &yard.target_name {
+        None => name,
+        Some(target) => format!("{name}, {target}"),
+    }
+}
+
+/// The packages of a run from which a page has only those that need attention, and the slowest.
+const SELECTED_ALL_MAX: usize = 1500;
+/// The number of slowest packages that such a page has.
+const SLOWEST_MAX: usize = 60;
+/// The most blocked packages, and those that were left out, on such a page.
+const SELECTED_EACH_MAX: usize = 500;
+
+/// Which packages a report has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of them.
+    All,
+    /// Of a large run, those alone that a page of bounded size shows.
+    Page,
+}
+
+/// The report of a run whose rows are in memory.
+pub fn of_picture(yard: &Yard, picture: &Picture, extent: Extent) -> Report {
+    let wall = |place: usize| {
+        let build = picture.last_build(place);
+        build.and_then(|build| Some(build.ended_seconds? - build.started_seconds)).unwrap_or(0.0)
+    };
+    let mut places: Vec<usize> = (0..picture.rows.len()).collect();
+    if extent == Extent::Page && places.len() > SELECTED_ALL_MAX {
+        let mut slowest = places.clone();
+        if slowest.len() > SLOWEST_MAX {
+            slowest.select_nth_unstable_by(SLOWEST_MAX, |one, other| wall(*other).total_cmp(&wall(*one)));
+            slowest.truncate(SLOWEST_MAX);
+        }
+        let slowest: HashSet<usize> = slowest.into_iter().collect();
+        let (mut blocked, mut left_out) = (0, 0);
+        places.retain(|place| match picture.rows[*place].state {
+            State::Failed | State::Building => true,
+            State::Blocked => {
+                blocked += 1;
+                blocked <= SELECTED_EACH_MAX
+            }
+            State::LeftOut => {
+                left_out += 1;
+                left_out <= SELECTED_EACH_MAX
+            }
+            _ => slowest.contains(place),
+        });
+    }
+    let builds = places.iter().filter(|place| !picture.builds[**place].is_empty());
+    let builds = builds.map(|place| (picture.rows[*place].name.clone(), picture.builds[*place].clone()));
+    let facts = Facts {
+        yard,
+        workshop: None,
+        run: &picture.run,
+        folder: String::new(),
+        builds: builds.collect(),
+        rows: places.iter().map(|place| picture.rows[*place].clone()).collect(),
+        outputs: HashMap::new(),
+        blocks: blocks(&picture.rows),
+        compared_run: None,
+        changes: Vec::new(),
+    };
+    let failed_as_expected = facts.failed_as_expected();
+    let all = picture.builds.iter().flatten();
+    let cpu_seconds = all.map(cpu_seconds).sum();
+    Report {
+        counts: Counts { failed_as_expected, ..counts(&picture.rows) },
+        cpu_seconds,
+        bound_seconds: Some(picture.run.bound_seconds).filter(|bound| *bound > 0.0),
+        ..facts.report(None)
+    }
+}
+
+fn shown_commit(RunCommit { source, commit, .. }: &RunCommit) -> ReportCommit {
     ReportCommit { source: source.clone(), commit: commit.clone() }
 }
 
@@ -202,12 +356,13 @@ impl Facts<'_> {
             });
         }
         let rows = store.packages(run.number).map_err(store_error)?;
-        let folder = folder_of(run.number, &rows, workshop);
+        let folder = folder::of_run(run.number);
         Ok(Facts {
             yard,
-            workshop,
+            workshop: Some(workshop),
             run,
             folder,
+            blocks: blocks(&rows),
             rows,
             builds,
             outputs,
@@ -216,26 +371,47 @@ impl Facts<'_> {
         })
     }
 
-    /// Writes the logs of failed builds as plain text into the report, and removes those of an earlier report.
-    fn write_plain_logs(&self) -> Result<()> {
+    /// Writes the logs of failed builds as text into the report, and those of others compressed if that is configured. Returns
+    /// the files by build and stage.
+    fn write_logs(&self) -> Result<HashMap<(u64, String), String>> {
         let failed = "write the logs of the report";
-        // A browser can show these directly; the originals are compressed.
-        let folder = self.yard.path(&format!("{}/logs", self.folder));
+        let folder = self.yard.path(&format!("{}/{LOGS}", self.folder));
         if folder.exists() {
             fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
         }
         fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
-        let builds = self.builds.values().filter_map(|builds| builds.last());
-        for build in builds.filter(|build| build.failure.is_some()).take(PLAIN_LOGS_MAX) {
-            for log in build.stages.iter().filter_map(|stage| stage.log.as_ref()) {
+        let has_all = self.yard.config.report.logs == ReportLogs::All;
+        let mut files = HashMap::new();
+        let mut plain = 0;
+        for build in self.builds.values().filter_map(|builds| builds.last()) {
+            let has_failed = build.failure.is_some();
+            if !has_all && (!has_failed || plain >= PLAIN_LOGS_MAX) {
+                continue;
+            }
+            plain += usize::from(has_failed);
+            for stage in &build.stages {
+                let Some(log) = &stage.log else { continue };
                 // A log that was removed or cannot be read must not prevent the report.
-                if let Ok(text) = kilnyard_process::read_log(&self.yard.path(log)) {
-                    fs_err::write(self.yard.path(&self.plain_log(log)), text)
-                        .context(Kind::Machine, failed)?;
+                let Ok(text) = kilnyard_process::read_log_from(&self.yard.path(log), 0) else { continue };
+                let name = report_log(log, has_failed);
+                let path = self.yard.path(&format!("{}/{name}", self.folder));
+                match has_failed {
+                    true => fs_err::write(path, text),
+                    false => fs_err::File::create(path).and_then(|file| {
+                        let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+                        std::io::Write::write_all(&mut packed, &text).and_then(|()| packed.finish().map(drop))
+                    }),
                 }
+                .context(Kind::Machine, failed)?;
+                files.insert((build.number, stage.stage.to_string()), name);
             }
         }
-        Ok(())
+        Ok(files)
+    }
+
+    fn failed_as_expected(&self) -> u64 {
+        let failed = self.rows.iter().filter(|row| row.state == State::Failed);
+        failed.filter(|row| self.yard.config.expects_failure(&row.name)).count() as u64
     }
 
     /// The run, judged by the expectations of the yard's owner.
@@ -244,22 +420,15 @@ impl Facts<'_> {
         judge(&|name| self.yard.config.expects_failure(name), rows)
     }
 
-    fn report(mut self, published: Option<&Published>) -> Report {
-        let successes = self.judgement().successes;
-        let remarks = published.into_iter().flat_map(|published| published.remarks.iter().cloned());
-        let notes = successes.iter().map(|name| success_note(name)).chain(remarks).collect();
-        let failed = self.rows.iter().filter(|row| row.state == State::Failed);
-        let is_expected = |row: &&PackageRow| self.yard.config.expects_failure(&row.name);
-        let failed_as_expected = failed.filter(is_expected).count() as u64;
-        let rows = std::mem::take(&mut self.rows);
-        let path = self.path();
-        let (release, architecture) = self.yard.config.family.tree_and_architecture();
-        let graph = self.workshop.graph();
+    /// The cycles that were cut.
+    fn cuts(&self) -> Vec<CycleCut> {
+        let Some(workshop) = self.workshop else { return Vec::new() };
+        let graph = workshop.graph();
         let name = |id: PackageId| graph.name(id).to_owned();
         let cut = |cut: &Cut| CycleCut {
             package: name(cut.package),
             dependency: name(cut.dependency),
-            members: self.workshop.cutting().members(cut).iter().map(|id| name(*id)).collect(),
+            members: workshop.cutting().members(cut).iter().map(|id| name(*id)).collect(),
             how: {
                 let stand_in = match cut.stand_in {
                     StandIn::Archive => "the archive's binary packages stand in",
@@ -273,10 +442,27 @@ impl Facts<'_> {
                 }
             },
         };
+        workshop.cutting().cuts.iter().map(cut).collect()
+    }
+
+    fn report(mut self, published: Option<&Published>) -> Report {
+        let successes = self.judgement().successes;
+        let remarks = published.into_iter().flat_map(|published| published.remarks.iter().cloned());
+        let notes = successes.iter().map(|name| success_note(name)).chain(remarks).collect();
+        let is_expected = |row: &&PackageRow| self.yard.config.expects_failure(&row.name);
+        let failed_as_expected = self.failed_as_expected();
+        let rows = std::mem::take(&mut self.rows);
+        let path = self.path();
+        let (release, architecture) = self.yard.config.family.tree_and_architecture();
         Report {
             kilnyard: env!("CARGO_PKG_VERSION").to_owned(),
-            yard: self.yard.folder.display().to_string(),
-            ecosystem: self.workshop.name().to_owned(),
+            yard: name_of(self.yard),
+            ecosystem: self
+                .yard
+                .config
+                .family
+                .target()
+                .map_or_else(|_| String::new(), |target| target.family().to_owned()),
             release,
             architecture,
             run: self.run.number,
@@ -297,21 +483,21 @@ impl Facts<'_> {
             packages: rows
                 .iter()
                 .filter(|row| row.state != State::LeftOut)
-                .map(|row| self.package(row, &rows))
+                .map(|row| self.package(row))
                 .collect(),
             causes: causes(
                 rows.iter().filter(|row| row.state == State::Failed && !is_expected(row)),
                 self.yard.config.family.causes(),
             ),
-            cycles_cut: self.workshop.cutting().cuts.iter().map(cut).collect(),
+            cycles_cut: self.cuts(),
             left_out: rows
                 .iter()
                 .filter(|row| row.state == State::LeftOut)
                 .map(|row| LeftOut { package: row.name.clone(), reason: row.reason.to_string() })
                 .collect(),
             repository: published.map(|published| RepositoryFacts {
-                path: self.yard.repository().display().to_string(),
-                sources_line: published.line.clone(),
+                path: without_folder(self.yard, &self.yard.repository().display().to_string()),
+                sources_line: without_folder(self.yard, &published.line),
                 fingerprint: published.fingerprint.clone(),
                 packages: published.packages,
             }),
@@ -342,8 +528,8 @@ impl Facts<'_> {
     }
 
     /// The minimum time and longest path according to the measured builds.
-    fn bound(&self) -> Bound {
-        Bound::of(self.workshop.graph(), &self.works(), &[Machine::of_cores(self.run.cores)])
+    fn bound(&self) -> Option<Bound> {
+        Some(Bound::of(self.workshop?.graph(), &self.works(), &[Machine::of_cores(self.run.cores)]))
     }
 
     /// The minimum time. Builds that share cores take longer than each would alone, so a finished run may turn
@@ -351,12 +537,13 @@ impl Facts<'_> {
     fn bound_seconds(&self) -> Option<f64> {
         let is_possible =
             |seconds: &f64| self.run.ended_seconds.is_none() || *seconds <= wall_seconds(self.run);
-        Some(self.bound().seconds()).filter(is_possible)
+        self.bound().map(|bound| bound.seconds()).filter(is_possible)
     }
 
     /// The cost of each package's last build.
     fn works(&self) -> Vec<Work> {
-        let graph = self.workshop.graph();
+        let Some(workshop) = self.workshop else { return Vec::new() };
+        let graph = workshop.graph();
         let work = |id: PackageId| {
             let build = self.builds.get(graph.name(id)).and_then(|builds| builds.last());
             build.map_or_else(Work::default, |build| taken(build, self.run.cores))
@@ -366,19 +553,21 @@ impl Facts<'_> {
 
     /// The longest path according to the measured builds, each alone on all cores.
     fn path(&self) -> Vec<PathStep> {
-        let (graph, works) = (self.workshop.graph(), self.works());
+        let (Some(workshop), Some(bound)) = (self.workshop, self.bound()) else { return Vec::new() };
+        let (graph, works) = (workshop.graph(), self.works());
         let seconds = |id: &PackageId| works[id.index()].seconds_at(self.run.cores, 1.0);
-        let path = self.bound().path.into_iter().filter(|id| seconds(id) > 0.0);
+        let path = bound.path.into_iter().filter(|id| seconds(id) > 0.0);
         path.map(|id| PathStep { package: graph.name(id).to_owned(), seconds: seconds(&id) }).collect()
     }
 
-    fn package(&self, row: &PackageRow, rows: &[PackageRow]) -> ReportPackage {
+    fn package(&self, row: &PackageRow) -> ReportPackage {
         let builds = self.builds.get(&row.name).map_or(&[][..], Vec::as_slice);
         let build = builds.last();
         let since_start = |seconds: f64| seconds - self.run.started_seconds;
-        let graph = self.workshop.graph();
-        let depends = graph.find(&row.name).map_or(Vec::new(), |id| {
-            graph.dependencies(id).iter().map(|d| graph.name(*d).to_owned()).collect()
+        let depends = self.workshop.map_or_else(Vec::new, |workshop| {
+            let graph = workshop.graph();
+            let found = graph.find(&row.name).map_or(&[][..], |id| graph.dependencies(id));
+            found.iter().map(|dependency| graph.name(*dependency).to_owned()).collect()
         });
         let stages: Vec<ReportStage> = build
             .iter()
@@ -396,8 +585,15 @@ impl Facts<'_> {
                 processes: stage.measures.processes,
                 stalled: stalls(&stage.measures),
                 left_behind: stage.left_behind.clone(),
-                outcome: if stage.is_ok { "ok" } else { "failed" }.to_owned(),
-                log: stage.log.as_ref().map(|log| self.log(log)),
+                outcome:
+                    match (stage.is_ok, build.is_some_and(|build| build.outcome == BuildOutcome::Lost)) {
+                        (true, _) => "ok",
+                        // It was ended from outside, with its worker or its run.
+                        (false, true) => "cancelled",
+                        (false, false) => "failed",
+                    }
+                    .to_owned(),
+                log: stage.log.as_ref().and_then(|log| self.log(log)),
             })
             .collect();
         let failure = build.filter(|_| row.state == State::Failed).and_then(|build| build.failure.as_ref());
@@ -410,19 +606,16 @@ impl Facts<'_> {
             reason: row.reason.to_string(),
             slot: build.map(|build| build.slot),
             attempts: builds.len() as u32,
+            build: build.map(|build| build.number),
             started_seconds: build.map(|build| since_start(build.started_seconds)),
-            wall_seconds: build.and_then(|b| Some(b.ended_seconds? - b.started_seconds)).unwrap_or(0.0),
+            wall_seconds: build.map_or(0.0, |build| wall_of(build, row.state)),
             cpu_seconds: build.map_or(0.0, cpu_seconds),
             memory_peak_bytes: stages.iter().map(|stage| stage.memory_peak_bytes).max().unwrap_or(0),
             stages,
             outputs: self.outputs.get(&row.name).cloned().unwrap_or_default(),
             depends,
             blocked_by: row.blamed.iter().cloned().collect(),
-            blocks: rows
-                .iter()
-                .filter(|other| other.blamed.as_deref() == Some(&row.name))
-                .map(|other| other.name.clone())
-                .collect(),
+            blocks: self.blocks.get(&row.name).cloned().unwrap_or_default(),
             failure: failure.map(|failure| ReportFailure {
                 stage: failure.stage.to_string(),
                 kind: failure.kind.as_str().to_owned(),
@@ -438,27 +631,25 @@ impl Facts<'_> {
         }
     }
 
-    /// The path of a log, relative to the report.
-    fn log(&self, log: &str) -> String {
-        let plain = self.plain_log(log);
-        if self.yard.path(&plain).exists()
-            && let Some(beside) = plain.strip_prefix(&format!("{}/", self.folder))
-        {
-            return beside.to_owned();
-        }
-        let suffix = if self.yard.path(&format!("{log}.zst")).exists() { ".zst" } else { "" };
-        let up = "../".repeat(self.folder.split('/').count());
-        format!("{up}{log}{suffix}")
-    }
-
-    /// The path of a log's plain copy: `logs/RUN/PACKAGE/FILE.log` becomes `PACKAGE-FILE.txt`, with commas for
-    /// the slashes of a package name.
-    fn plain_log(&self, log: &str) -> String {
-        let name = log.splitn(3, '/').nth(2).unwrap_or("").trim_end_matches(".log");
-        let (package, file) = name.rsplit_once('/').unwrap_or(("", name));
-        format!("{}/logs/{}-{file}.txt", self.folder, package.replace('/', ","))
+    /// The path of a log, relative to the report. Absent if the report does not have it: links lead to files that are copied with
+    /// the folder.
+    fn log(&self, log: &str) -> Option<String> {
+        let found = [true, false].map(|has_failed| report_log(log, has_failed));
+        found.into_iter().find(|name| self.yard.path(&format!("{}/{name}", self.folder)).exists())
     }
 }
+
+/// The file of a log in a report: `logs/RUN/PACKAGE/FILE.log` becomes `logs/PACKAGE-FILE.txt`, with commas for the slashes of a
+/// package name.
+fn report_log(log: &str, is_plain: bool) -> String {
+    let name = log.splitn(3, '/').nth(2).unwrap_or("").trim_end_matches(".log");
+    let (package, file) = name.rsplit_once('/').unwrap_or(("", name));
+    let suffix = if is_plain { "txt" } else { "txt.gz" };
+    format!("{LOGS}/{}-{file}.{suffix}", package.replace('/', ","))
+}
+
+/// The folder of logs in a report.
+const LOGS: &str = "logs";
 
 fn stalls(measures: &Measures) -> Option<ReportStalls> {
     let all = [measures.cpu_stalled_seconds, measures.memory_stalled_seconds, measures.io_stalled_seconds];

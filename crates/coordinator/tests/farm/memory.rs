@@ -76,6 +76,12 @@ impl Memory {
                     }
                     self.states.insert(name.clone(), *state);
                 }
+                Record::Note(note) => {
+                    let is_of_no_build = |build: &u64| !self.builds.contains_key(build);
+                    if note.build.as_ref().is_some_and(is_of_no_build) {
+                        return Err(format!("an event of a build that has not begun: {note:?}"));
+                    }
+                }
                 Record::BuildBegan(row) => {
                     let (package, version) = (row.package.clone(), row.version.clone());
                     let (outcome, stages) = (BuildOutcome::Building, Vec::new());

@@ -61,6 +61,32 @@ impl CommitFolder {
     }
 }
 
+/// When this was committed in a repository, in seconds since 1970; absent if git cannot say.
+pub fn time_of(git: &Path, commit: &str) -> Option<i64> {
+    let copy = Copy::at(git.to_owned(), interrupt::cancel());
+    committed_seconds(&String::from_utf8_lossy(&copy.object("commit", commit)?))
+}
+
+/// The time in the header of a commit: `committer NAME <ADDRESS> SECONDS ZONE` (git-commit-tree(1)). Names cannot contain `>`.
+fn committed_seconds(commit: &str) -> Option<i64> {
+    let header = commit.split("\n\n").next()?;
+    let line = header.lines().find_map(|line| line.strip_prefix("committer "))?;
+    line.rsplit_once("> ")?.1.split(' ').next()?.parse().ok()
+}
+
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_commit_is_in_its_header() {
+        let commit = "tree 1\nauthor A <a@b> 7 +0000\ncommitter A > <a@b> 1700000000 +0100\n\ncommitter B <b> 9 +0000\n";
+        assert_eq!(committed_seconds(commit), Some(1_700_000_000));
+        assert_eq!(committed_seconds("tree 1\n\ncommitter B <b> 9 +0000\n"), None);
+        assert_eq!(committed_seconds("committer A <a> soon +0000\n"), None);
+    }
 }

@@ -45,6 +45,8 @@ pub fn write(yard: &Yard, store: &dyn Store, workshop: &Workshop) -> Result<()> 
     let folder = yard.path("report/pbulk");
     let meta = folder.join(header.folder()).join("meta");
     fs_err::create_dir_all(&meta).context(Kind::Machine, failed)?;
+    // Runs of the same minute share a folder, as in pbulk.
+    let is_shared = meta.join(REPORT_FILE).exists() && !meta.join(PART).exists();
     // The report of a whole tree has 160 MB, so each package is resolved, written and dropped before the next one.
     let (in_graph, others) = packages.split_at(graph.len());
     write_whole_by(&meta.join("report"), |out| {
@@ -61,11 +63,21 @@ pub fn write(yard: &Yard, store: &dyn Store, workshop: &Workshop) -> Result<()> 
     write_whole_by(&meta.join("status"), |out| header.write_status(out))?;
     write_whole(&meta.join("report.html"), PAGE.as_bytes())?;
     write_whole_by(&folder.join("report.txt"), |out| write_text(out, &header, &packages))?;
+    let in_run = store.counts(run.number).map_err(store_error)?;
+    let is_whole = in_run.iter().map(|(_, count)| count).sum::<u64>() >= graph.len() as u64;
+    if !is_whole && !is_shared {
+        fs_err::write(meta.join(PART), "").context(Kind::Machine, failed)?;
+    }
     remove_old(&folder)
 }
 
-/// Number of run folders to keep, including the last one. The folder of a whole tree has 160 MB.
+/// The mark in the folder of a run of a part of the set.
+const PART: &str = ".part";
+
+/// Number of folders to keep of runs of the whole set. The folder of a whole tree has 160 MB.
 const FOLDERS_MAX: usize = 5;
+/// Number of folders to keep of runs of a part of the set, which displace no others.
+const PARTS_MAX: usize = 1;
 
 /// Removes the oldest run folders. Their names are times, so they sort by age. Folders without `meta` are not ours.
 fn remove_old(folder: &Path) -> Result<()> {
@@ -73,8 +85,12 @@ fn remove_old(folder: &Path) -> Result<()> {
     let is_of_run = |path: &PathBuf| path.join("meta").is_dir();
     let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_run).collect();
     runs.sort();
-    for old in &runs[..runs.len().saturating_sub(FOLDERS_MAX)] {
-        fs_err::remove_dir_all(old).context(Kind::Machine, "remove an old report for pbulk's readers")?;
+    let (parts, whole): (Vec<PathBuf>, Vec<PathBuf>) =
+        runs.into_iter().partition(|run| run.join("meta").join(PART).exists());
+    for (some, most) in [(parts, PARTS_MAX), (whole, FOLDERS_MAX)] {
+        for old in &some[..some.len().saturating_sub(most)] {
+            fs_err::remove_dir_all(old).context(Kind::Machine, "remove an old report for pbulk's readers")?;
+        }
     }
     Ok(())
 }
@@ -159,6 +175,9 @@ fn header(yard: &Yard, store: &dyn Store, run: &RunRow) -> Result<Header> {
         compiler: "gcc".to_owned(),
         start_seconds: run.started_seconds as i64,
         end_seconds: run.ended_seconds.unwrap_or_else(now_seconds) as i64,
-        base_url: format!("file://{}", yard.path("report/pbulk").display()),
+        base_url: match &yard.config.report.base_url {
+            Some(url) => url.trim_end_matches('/').to_owned(),
+            None => format!("file://{}", yard.path("report/pbulk").display()),
+        },
     })
 }

@@ -22,8 +22,15 @@ const CONNECTION_MAX: Duration = Duration::from_secs(60);
 /// The type of the text format of Prometheus.
 const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Writes the figures as text.
-pub type Text = fn(&Status) -> String;
+/// Writes the figures as text. It may read disks.
+#[derive(Clone)]
+pub struct Text(pub Arc<dyn Fn(&Status) -> String + Send + Sync>);
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Text")
+    }
+}
 
 /// Answers requests for the figures until the process ends.
 pub async fn answer(shared: Arc<Shared>, listener: TcpListener, text: Text) {
@@ -48,8 +55,15 @@ pub async fn answer(shared: Arc<Shared>, listener: TcpListener, text: Text) {
 }
 
 async fn figures(State((shared, text)): State<(Arc<Shared>, Text)>) -> impl IntoResponse {
+    let headers = [(header::CONTENT_TYPE, TYPE)];
+    let failed = |error: &dyn std::fmt::Display| {
+        (StatusCode::INTERNAL_SERVER_ERROR, headers.clone(), error.to_string())
+    };
     match super::runs::status(&shared) {
-        Ok(status) => (StatusCode::OK, [(header::CONTENT_TYPE, TYPE)], text(&status)),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, TYPE)], error.to_string()),
+        Ok(status) => match tokio::task::spawn_blocking(move || (text.0)(&status)).await {
+            Ok(text) => (StatusCode::OK, headers.clone(), text),
+            Err(error) => failed(&error),
+        },
+        Err(error) => failed(&error),
     }
 }

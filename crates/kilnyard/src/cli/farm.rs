@@ -65,10 +65,14 @@ pub struct Serve {
     /// Show figures of the farm at this address and port, for Prometheus: /metrics, by plain HTTP, to anyone who reaches it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// Answer requests of people and programs at this address and port (docs/people.md): over TLS if `[people]` in kilnyard.toml
-    /// has a certificate, else by plain HTTP, which is possible only at an address of this machine alone, such as 127.0.0.1:7880.
+    /// Serve pages and the API to people and programs at this address and port (docs/api.md): over TLS if `[people]` in
+    /// kilnyard.toml has a certificate, else by plain HTTP, which is possible only at an address of this machine alone, such as
+    /// 127.0.0.1:7880.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub api: Option<SocketAddr>,
+    /// Serve pages and the API alone, at 127.0.0.1:7880 if `--api` names no other address: no port is open for workers.
+    #[arg(long, conflicts_with_all = ["listen", "metrics", "address"])]
+    pub only_pages: bool,
     /// Print what workers may ask of the server, as an OpenAPI document, and exit. This needs no yard.
     #[arg(long)]
     pub openapi: bool,
@@ -77,6 +81,10 @@ pub struct Serve {
     #[command(flatten)]
     pub stores: Stores,
 }
+
+/// Where pages are served by default.
+pub const API_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7880);
 
 /// Where a server on another machine finds everything.
 #[derive(Debug, Args)]

@@ -18,7 +18,8 @@ use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::Against;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{ForcedRun, Number, RunState, Store};
+use kilnyard_store::{EventKind, ForcedRun, Note, Number, RunState, Store};
+use kilnyard_yard::notify::Notifier;
 use kilnyard_yard::revoked::{self, Revoked};
 use serde_json::json;
 use std::collections::HashSet;
@@ -218,7 +219,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     }
     let mut view: Box<dyn View> = if options.json {
         Box::new(Events::new(Box::new(std::io::stdout())))
-    } else if let Some(live) = Live::open() {
+    } else if let Some(live) = Live::open(&yard.folder) {
         Box::new(live)
     } else {
         Box::new(Plain::new(Box::new(std::io::stderr())))
@@ -229,6 +230,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     let (set, digest) = (planned.set.clone(), planned.plan.digest.clone());
     let run = Run { yard, store: &mut *store, planned, distfiles: distfiles.clone(), options: run_options };
     note("");
+    let notifier = Notifier::start(yard, |text| say!("warning: {text}"));
     let outcome = run.run(view.as_mut())?;
     drop(view);
     if outcome.state == RunState::Running {
@@ -255,9 +257,12 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         // No other machine needs to publish it. If it cannot be noted, one may do so again.
         let _ = note_build(yard, None);
     }
+    if let Ok(Some(published)) = &published {
+        note_published(&mut *store, outcome.run, published);
+    }
     // The report is written even if publishing failed.
     let repository = published.as_ref().ok().and_then(Option::as_ref);
-    let mut page = report::WHOLE.to_owned();
+    let mut page = report::folder::ALL.to_owned();
     if outcome.run.is_some() {
         page = report::write(yard, &*store, &*set.ecosystem(), repository)?;
         set.write_reports(yard, &*store)?;
@@ -267,6 +272,9 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
             say!("warning: the store was not backed up\n{error}");
         }
     }
+    // What is not delivered by then, the next process delivers.
+    notifier.settle(yard, NOTIFY_MAX);
+    drop(notifier);
     let judgement = judgement(yard, &*store, &outcome)?;
     if options.json {
         ended(yard, &outcome, &judgement, &page, repository)?;
@@ -292,6 +300,18 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         _ if judgement.is_bad || !refused.is_empty() => ExitCode::from(Kind::Packages as u8),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// How long the end of a run waits for notifications.
+const NOTIFY_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Reports a publication among the events. Without it, only figures are lacking.
+pub fn note_published(store: &mut dyn Store, run: Option<Number>, published: &Published) {
+    let kind = EventKind::Published { packages: published.packages, is_changed: published.is_changed };
+    let note = Note { run, build: None, at_seconds: words::now_seconds(), kind };
+    if let Err(error) = store.note(&note) {
+        say!("warning: the publication is not among the events: {error}");
+    }
 }
 
 /// What a plan assumes, and what may change while a process waits to continue a run, other than builds that end.

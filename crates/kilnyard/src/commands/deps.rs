@@ -1,15 +1,16 @@
 //! `kilnyard deps`, `rdeps` and `impact`: queries of the set's graph, answered from the plan in the store.
 
-mod graph;
 mod impact;
 
 pub use impact::run as impact;
 
-use super::{print, print_json};
+use super::{print, print_json, unplanned};
 use crate::cli;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::plan::keep_current;
 use crate::yard::Yard;
-use graph::{Direction, Edges};
+use kilnyard_yard::facts::edges::{Direction, Edges};
+use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -29,8 +30,8 @@ pub fn rdeps(yard: &Yard, options: &cli::Deps) -> Result<ExitCode> {
 }
 
 fn answer(yard: &Yard, options: &cli::Deps, direction: Direction) -> Result<ExitCode> {
-    let edges = Edges::read(yard)?;
-    let package = edges.find(yard, &options.package)?;
+    let edges = edges(yard)?;
+    let package = find(yard, &edges, &options.package)?;
     let direct = edges.of(package, direction);
     let reached = edges.reach(&[package], direction);
     if options.json {
@@ -54,6 +55,29 @@ fn answer(yard: &Yard, options: &cli::Deps, direction: Direction) -> Result<Exit
         }
     }
     print(&text)
+}
+
+/// The edges of the current plan, which is made if there is none.
+fn edges(yard: &Yard) -> Result<Edges> {
+    super::ensure_scanned(yard)?;
+    let mut store = yard.store()?;
+    keep_current(yard, &mut *store)?;
+    Edges::read(&*store)
+}
+
+/// The number of a package of this yard.
+///
+/// # Errors
+/// The graph has no package of this name. The error says why.
+fn find(yard: &Yard, edges: &Edges, name: &str) -> Result<u32> {
+    match edges.find(name) {
+        Some(number) => Ok(number),
+        None if edges.is_left_out(name) => {
+            Err(Error::usage(format!("{name} is left out, so it has no dependencies in the set"))
+                .hint(Remedy::command(format!("why {name}"))))
+        }
+        None => Err(unplanned(yard, name, edges.names())?),
+    }
 }
 
 /// An indented tree. A package that was expanded before is marked with `(*)`.

@@ -1,13 +1,14 @@
 //! `kilnyard history`: runs, or the builds of one package; times of another builder.
 
-use super::{print, print_json, state_of, unknown};
+use super::{print, print_data, unknown};
 use crate::cli;
 use crate::error::Result;
 use crate::words;
 use crate::yard::{Yard, store_error};
-use kilnyard_model::result::StageResult;
-use kilnyard_store::{BuildRow, RunRow};
-use serde_json::json;
+use kilnyard_model::result::{PackageState, StageResult};
+use kilnyard_store::BuildRow;
+use kilnyard_yard::facts::{packages, status};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
                 return Err(unknown(yard, &*store, package)?);
             }
             if options.json {
-                return print_json(&builds.iter().map(build_json).collect());
+                return print_data(&builds.iter().map(packages::build).collect::<Vec<_>>());
             }
             let text = builds.iter().map(|build| {
                 let stages = build.stages.iter().filter(|_| options.stages).map(stage_line);
@@ -33,40 +34,20 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
             print(&text.collect::<String>())
         }
         None => {
-            let mut rows = Vec::new();
-            for run in store.runs().map_err(store_error)? {
-                let counts = store.counts(run.number).map_err(store_error)?;
-                rows.push((run, counts));
-            }
+            let runs = status::runs(yard, &*store)?;
             if options.json {
-                let row = |(run, counts): &(RunRow, Vec<(_, u64)>)| {
-                    let counts: serde_json::Map<String, serde_json::Value> = counts
-                        .iter()
-                        .map(|(state, count): &(kilnyard_model::result::PackageState, u64)| {
-                            (state.to_string(), (*count).into())
-                        })
-                        .collect();
-                    json!({
-                        "run": run.number,
-                        "state": state_of(yard, run),
-                        "started_seconds": run.started_seconds,
-                        "ended_seconds": run.ended_seconds,
-                        "counts": counts,
-                    })
-                };
-                return print_json(&rows.iter().map(row).collect());
+                return print_data(&runs);
             }
             let mut text = String::new();
-            for (run, counts) in rows {
-                let counts: Vec<String> =
-                    counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+            for run in runs {
+                let counts: Vec<String> = in_order(&run.counts);
                 let wall = run.ended_seconds.map_or(0.0, |ended| ended - run.started_seconds);
                 let _ = writeln!(
                     text,
                     "run {:<4} {}  {:<11} {:>12}  {}",
-                    run.number,
+                    run.run,
                     words::time(run.started_seconds),
-                    state_of(yard, &run),
+                    run.state,
                     words::duration(wall),
                     counts.join(", ")
                 );
@@ -76,30 +57,18 @@ pub fn run(yard: &Yard, options: &cli::History) -> Result<ExitCode> {
     }
 }
 
+/// Counts of packages, in the order of the states.
+pub fn in_order(counts: &BTreeMap<String, u64>) -> Vec<String> {
+    let states = PackageState::ALL.into_iter();
+    states.filter_map(|state| Some(format!("{} {state}", counts.get(state.as_str())?))).collect()
+}
+
 fn cpu_seconds(build: &BuildRow) -> f64 {
     build.stages.iter().map(|stage| stage.cpu_seconds).sum()
 }
 
 fn memory_peak_bytes(build: &BuildRow) -> u64 {
     build.stages.iter().map(|stage| stage.memory_peak_bytes).max().unwrap_or(0)
-}
-
-fn build_json(build: &BuildRow) -> serde_json::Value {
-    json!({
-        "build": build.number,
-        "run": build.run,
-        "package": build.package,
-        "version": build.version,
-        "worker": build.worker,
-        "cores": build.cores,
-        "host": build.host,
-        "started_seconds": build.started_seconds,
-        "ended_seconds": build.ended_seconds,
-        "outcome": build.outcome,
-        "failure": build.failure,
-        "reproducible": build.is_reproducible,
-        "stages": build.stages,
-    })
 }
 
 /// The machine of a build; `None` if it was not recorded.

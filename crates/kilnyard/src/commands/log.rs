@@ -8,10 +8,9 @@ use crate::environment_of_process;
 use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, bring_log, store_error};
 use kilnyard_ecosystem::find_excerpt;
-use kilnyard_mirror::Sha256Hex;
 use kilnyard_model::foreign;
 use kilnyard_model::order::Stage;
-use kilnyard_store::BuildRow;
+use kilnyard_yard::facts::logs::{Found, log_of};
 use kilnyard_yard::remedy::Remedy;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -39,7 +38,7 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     {
         return Ok(code);
     }
-    let (build, Found { relative, sha256 }) = builds
+    let (build, Found { relative, sha256, .. }) = builds
         .iter()
         .find_map(|build| Some((build, log_of(yard, build, wanted)?)))
         .ok_or_else(|| Error::usage(format!("{} has no such log", options.package)))?;
@@ -70,32 +69,6 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     // A build's output is untrusted: a terminal would obey its control sequences, even behind a pipe. Line breaks
     // and so line numbers stay; the file itself, which --path names, has every byte.
     show(&foreign::log(&text), line, options.all)
-}
-
-/// A log that a build has or had.
-struct Found {
-    /// Its path in the yard, without the suffix of the compression.
-    relative: String,
-    /// The hash of the compressed file, once its stage has ended.
-    sha256: Option<Sha256Hex>,
-}
-
-/// The log of a stage; by default the one that failed, else the one that is running, else the build stage.
-fn log_of(yard: &Yard, build: &BuildRow, wanted: Option<Stage>) -> Option<Found> {
-    let of = |stage: Stage| {
-        let found = || {
-            let result = build.stages.iter().rev().find(|result| result.stage == stage)?;
-            Some(Found { relative: result.log.clone()?, sha256: result.log_sha256.clone() })
-        };
-        // The log of a running stage comes before those of its parts.
-        let open = yard.open_log(build, stage).filter(|_| build.ended_seconds.is_none());
-        open.map(|relative| Found { relative, sha256: None }).or_else(found)
-    };
-    if let Some(stage) = wanted {
-        return of(stage);
-    }
-    let failed = build.failure.as_ref().and_then(|failure| of(failure.stage));
-    failed.or_else(|| of(Stage::Build)).or_else(|| Stage::ALL.into_iter().rev().find_map(of))
 }
 
 fn show(text: &str, line: Option<u64>, all: bool) -> Result<ExitCode> {

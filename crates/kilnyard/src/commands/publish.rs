@@ -34,6 +34,8 @@ pub fn run(yard: &Yard, options: &cli::Publish) -> Result<ExitCode> {
             return Ok(ExitCode::from(Kind::Machine as u8));
         }
     };
+    let run = store.last_run().map_err(store_error)?.map(|run| run.number);
+    super::build::note_published(&mut *store, run, &published);
     for remark in &published.remarks {
         say!("note: {remark}");
     }

@@ -4,6 +4,7 @@ mod api;
 mod coordinate;
 mod delayed;
 mod further;
+mod metrics;
 mod mirror;
 mod mover;
 mod pools;
@@ -22,9 +23,9 @@ use coordinate::{Coordinating, Sharing};
 use further::Further;
 use kilnyard_farm::door::{ClientCertificates, Door};
 use kilnyard_farm::identity::{Fingerprint, Identity};
-use kilnyard_farm::relay::{Status, WorkerStatus, YardStatus};
 use kilnyard_farm::roster::{Roster, Terms, Token};
 use kilnyard_yard::config::farm::Approval;
+use kilnyard_yard::notify::Notifier;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,9 @@ pub const SILENT_SECONDS_MAX: f64 = 40.0;
 
 pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     signals::install();
+    if options.only_pages {
+        return only_pages(yard, options);
+    }
     if let (None, Some(reason)) = (&yard.target_name, yard.config.family.confined()) {
         return Err(Error::usage(format!(
             "workers on other machines cannot build for this yard yet: {reason}"
@@ -62,7 +66,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     };
     let door = match options.metrics {
         Some(address) => door
-            .with_metrics(address, metrics)
+            .with_metrics(address, metrics::writer(yard))
             .context(Kind::Machine, format!("show figures at {address}"))?,
         None => door,
     };
@@ -91,6 +95,7 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
         quotas::watch(yard.clone(), door.control());
     }
     delayed::watch(yard.clone(), door.control());
+    let notifiers = notifiers(yard)?;
     let _api = options.api.map(|address| api::start(yard, address)).transpose()?;
     let token = token(yard, &options.admission, door.roster(), door.identity())?;
     say!("on another machine, as any user:");
@@ -101,51 +106,42 @@ pub fn run(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
     pools::start(yard, door.control(), (door.identity().fingerprint(), token.proxy), &url)?;
     let coordinating = coordinating.map(|coordinating| std::thread::spawn(|| coordinating.run()));
     door.answer(&|| signals::count() > 0).context(Kind::Machine, "answer workers")?;
+    drop(notifiers);
     // It waits for a run that it has started.
     let _ = coordinating.map(std::thread::JoinHandle::join);
     Ok(ExitCode::SUCCESS)
 }
 
-/// The end of a figure's name, its description, and the figure.
-type YardFigure = (&'static str, &'static str, fn(&YardStatus) -> f64);
+/// How often a server without workers checks whether it is to end.
+const STEP: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// The figures of the farm, for Prometheus.
-fn metrics(status: &Status) -> String {
-    let connected =
-        |worker: &&WorkerStatus| worker.silent_seconds.is_some_and(|silent| silent < SILENT_SECONDS_MAX);
-    let there: Vec<&WorkerStatus> = status.workers.iter().filter(connected).collect();
-    let builds: usize = there.iter().map(|worker| worker.builds).sum();
-    let cores: u32 = there.iter().map(|worker| worker.about.cores).sum();
-    let has_run = u32::from(status.has_run);
-    let mut text = String::new();
-    for (name, help, value) in [
-        ("workers", "Connected workers.", there.len().to_string()),
-        ("workers_cores", "The cores of connected workers.", cores.to_string()),
-        ("workers_builds", "The builds of connected workers.", builds.to_string()),
-        ("has_run", "Whether a run is connected.", has_run.to_string()),
-    ] {
-        text += &format!(
-            "# HELP kilnyard_{name} {help}\n# TYPE kilnyard_{name} gauge\nkilnyard_{name} {value}\n"
-        );
+/// Serves people and programs of this machine, and no workers.
+fn only_pages(yard: &Yard, options: &cli::Serve) -> Result<ExitCode> {
+    allow_files();
+    folder(yard)?;
+    let notifiers = notifiers(yard)?;
+    let _api = api::start(yard, options.api.unwrap_or(cli::API_ADDRESS))?;
+    say!("Ctrl-C ends it; runs do not need it");
+    while signals::count() == 0 {
+        std::thread::sleep(STEP);
     }
-    let of_yards: [YardFigure; 4] = [
-        ("running", "Builds of a yard that are in progress.", |yard| yard.running as f64),
-        ("ready", "Packages of a yard that could start.", |yard| yard.ready as f64),
-        ("work_core_seconds", "The expected work that is left in a yard's run.", |yard| yard.core_seconds),
-        (
-            "quota_used",
-            "The part of its core-hours of a day that a yard has used; 0 without a bound.",
-            |yard| yard.quota.map_or(0.0, |quota| quota.part()),
-        ),
-    ];
-    for (name, help, of) in of_yards.into_iter().filter(|_| !status.yards.is_empty()) {
-        text += &format!("# HELP kilnyard_yard_{name} {help}\n# TYPE kilnyard_yard_{name} gauge\n");
-        for yard in &status.yards {
-            // Names of yards have neither quotes nor backslashes.
-            text += &format!("kilnyard_yard_{name}{{yard=\"{}\"}} {}\n", yard.name, of(yard));
+    drop(notifiers);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sends the notifications of the site's own yard and of further ones, each by its own configuration.
+fn notifiers(yard: &Yard) -> Result<Vec<Notifier>> {
+    let mut yards = yard.targets()?;
+    for further in yard.config.farm.yards.values() {
+        match super::open(&yard.home.join(&further.path)).and_then(|yard| yard.targets()) {
+            Ok(targets) => yards.extend(targets),
+            // The yard itself is reported where it is served.
+            Err(error) => {
+                say!("warning: no notifications of {}: {}", further.path.display(), error.one_line())
+            }
         }
     }
-    text + &super::pools::metrics(&status.pools)
+    Ok(yards.iter().map(|yard| Notifier::start(yard, |text| say!("warning: {text}"))).collect())
 }
 
 /// Lets this process have as many files open as the user may allow it: each connection is one. Without that, the door has

@@ -193,17 +193,37 @@ fn own(yard: &Yard) -> Own {
     }
 }
 
-fn show(yard: &Yard, status: &Status, as_json: bool) -> Result<ExitCode> {
-    let (measured, own) = (door::measured(yard), own(yard));
-    if as_json {
-        let mut all = serde_json::json!(status);
-        all["measured"] = serde_json::json!(measured);
-        all["base_roots"] = serde_json::json!(own.base_roots);
-        for (at, worker) in status.workers.iter().enumerate() {
-            all["workers"][at]["differences"] = serde_json::json!(differences(worker, &own));
+/// The workers of a yard's site for programs.
+pub fn as_json(yard: &Yard) -> Result<serde_json::Value> {
+    let known = || -> Result<Status> {
+        if !door::folder(yard).exists() {
+            return Ok(Status::default());
         }
-        return print_json(&all);
+        let failed = "read the workers of the yard";
+        let roster = Roster::open(&door::roster_folder(yard)).context(Kind::Machine, failed)?;
+        let members = roster.members().context(Kind::Machine, failed)?;
+        Ok(Status { workers: members.into_iter().map(unseen).collect(), ..Status::default() })
+    };
+    let status = asked(yard).map_or_else(known, Ok)?;
+    Ok(json_of(yard, &status))
+}
+
+fn json_of(yard: &Yard, status: &Status) -> serde_json::Value {
+    let (measured, own) = (door::measured(yard), own(yard));
+    let mut all = serde_json::json!(status);
+    all["measured"] = serde_json::json!(measured);
+    all["base_roots"] = serde_json::json!(own.base_roots);
+    for (at, worker) in status.workers.iter().enumerate() {
+        all["workers"][at]["differences"] = serde_json::json!(differences(worker, &own));
     }
+    all
+}
+
+fn show(yard: &Yard, status: &Status, as_json: bool) -> Result<ExitCode> {
+    if as_json {
+        return print_json(&json_of(yard, status));
+    }
+    let (measured, own) = (door::measured(yard), own(yard));
     let mut text = String::new();
     match &status.address {
         None => {

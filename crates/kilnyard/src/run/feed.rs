@@ -95,7 +95,7 @@ impl Picture<'_> {
             Shown::Refused { request, reason } => {
                 view.see(&ViewEvent::Refused { request: &request, reason: &reason }, &self.snapshot);
             }
-            Shown::Progress { build, progress } => self.progress(build, &progress, view),
+            Shown::Progress { build, progress } => self.progress(build, &progress),
             Shown::Allotted(cores) => {
                 for seen in &mut self.snapshot.builds {
                     let own = cores.iter().find(|(build, _)| *build == seen.build);
@@ -114,22 +114,30 @@ impl Picture<'_> {
             Shown::Tick { remaining_path_seconds, bytes_fetched } => {
                 self.snapshot.remaining_path_seconds = remaining_path_seconds;
                 self.snapshot.bytes_fetched = bytes_fetched;
+                if let Some(at_tick) = &mut self.at_tick {
+                    at_tick(&self.snapshot);
+                }
                 view.tick(&self.snapshot);
+                for (kind, package) in view.requests() {
+                    if let Some(at_request) = &mut self.at_request {
+                        view.answered(&at_request(kind, &package));
+                    }
+                }
             }
         }
     }
 
-    fn progress(&mut self, build: Number, progress: &Progress, view: &mut dyn View) {
+    fn progress(&mut self, build: Number, progress: &Progress) {
         let Some(seen) = self.snapshot.builds.iter_mut().find(|seen| seen.build == build) else { return };
         match progress {
             Progress::StageBegan(stage) => {
                 seen.stage = Some(*stage);
                 seen.stage_started = Instant::now();
-                let seen = seen.clone();
-                view.see(&ViewEvent::StageBegan(&seen, *stage), &self.snapshot);
             }
             Progress::StageEnded(_) | Progress::Wants(_) => {}
-            Progress::Sample { memory_bytes, .. } => seen.memory_bytes = *memory_bytes,
+            Progress::Sample { memory_bytes, processes, runnable } => {
+                (seen.memory_bytes, seen.processes) = (*memory_bytes, (*processes, *runnable));
+            }
         }
     }
 }

@@ -2,11 +2,28 @@
 
 use super::view::{BuildEnd, BuildSeen, Snapshot, View, ViewEvent};
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{Event, EventKind, RunState};
+use kilnyard_store::{Event, EventKind, RequestKind, RunState};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 pub use super::follow::Follower;
+
+/// The work of a package that is done, and all of it, by its state and its estimate in seconds.
+fn work(state: PackageState, seconds: f64) -> (f64, f64) {
+    match state {
+        PackageState::Blocked | PackageState::Skipped | PackageState::LeftOut => (0.0, 0.0),
+        PackageState::Waiting | PackageState::Ready | PackageState::Building => (0.0, seconds),
+        PackageState::Built | PackageState::Unchanged | PackageState::UpToDate | PackageState::Failed => {
+            (seconds, seconds)
+        }
+    }
+}
+
+/// Asks the run for something; the answer is a sentence.
+pub type Asking<'a> = Box<dyn FnMut(RequestKind, &str) -> String + 'a>;
+
+/// Takes what a run does at a clock tick.
+pub type AtTick<'a> = Box<dyn FnMut(&Snapshot) + 'a>;
 
 /// The picture of a run.
 pub struct Picture<'a> {
@@ -17,6 +34,10 @@ pub struct Picture<'a> {
     pub snapshot: Snapshot,
     /// How the run ended, once it has.
     pub ended: Option<RunState>,
+    /// Called with each clock tick.
+    pub at_tick: Option<AtTick<'a>>,
+    /// Called with each request of the view's user.
+    pub at_request: Option<Asking<'a>>,
 }
 
 impl<'a> Picture<'a> {
@@ -26,7 +47,15 @@ impl<'a> Picture<'a> {
         estimate: Box<dyn Fn(&str) -> f64 + 'a>,
         snapshot: Snapshot,
     ) -> Picture<'a> {
-        Picture { follower, states: HashMap::new(), estimate, snapshot, ended: None }
+        Picture {
+            follower,
+            states: HashMap::new(),
+            estimate,
+            snapshot,
+            ended: None,
+            at_tick: None,
+            at_request: None,
+        }
     }
 
     /// Sets the states of all packages.
@@ -35,6 +64,40 @@ impl<'a> Picture<'a> {
         let count = |state| self.states.values().filter(|other| **other == state).count();
         self.snapshot.counts =
             PackageState::ALL.into_iter().map(|state| (state, count(state) as u64)).collect();
+        let parts = self.states.iter().map(|(name, state)| work(*state, (self.estimate)(name)));
+        self.snapshot.work_seconds = parts.fold((0.0, 0.0), |(done, all), (one, of)| (done + one, all + of));
+        let named = |wanted: PackageState| {
+            let mut names: Vec<String> = self
+                .states
+                .iter()
+                .filter(|(_, state)| **state == wanted)
+                .map(|(name, _)| name.clone())
+                .collect();
+            names.sort_unstable();
+            names
+        };
+        let (ready, failed) = (named(PackageState::Ready), named(PackageState::Failed));
+        (self.snapshot.ready, self.snapshot.failed) = (ready, failed);
+    }
+
+    /// A package has a new state.
+    fn moved(&mut self, package: &str, before: PackageState, state: PackageState) {
+        let seconds = (self.estimate)(package);
+        let ((done, all), (was_done, was_all)) = (work(state, seconds), work(before, seconds));
+        let (sum, whole) = &mut self.snapshot.work_seconds;
+        *sum += done - was_done;
+        *whole += all - was_all;
+        for (names, of) in [
+            (&mut self.snapshot.ready, PackageState::Ready),
+            (&mut self.snapshot.failed, PackageState::Failed),
+        ] {
+            if before == of {
+                names.retain(|name| name != package);
+            }
+            if state == of {
+                names.push(package.to_owned());
+            }
+        }
     }
 
     /// Shows all decisions until now.
@@ -62,6 +125,7 @@ impl<'a> Picture<'a> {
             EventKind::Package { state, reason, .. } => {
                 if let Some(at) = self.states.get_mut(package) {
                     let before = std::mem::replace(at, *state);
+                    self.moved(package, before, *state);
                     for (other, count) in &mut self.snapshot.counts {
                         *count -= u64::from(*other == before);
                         *count += u64::from(*other == *state);
@@ -82,6 +146,7 @@ impl<'a> Picture<'a> {
                 stage_started: Instant::now(),
                 cores: 1,
                 memory_bytes: 0,
+                processes: (0, 0),
                 estimate_seconds: (self.estimate)(package),
             }),
             EventKind::BuildEnded { failure, is_reproducible, .. } => {
@@ -94,9 +159,17 @@ impl<'a> Picture<'a> {
                 }
             }
             EventKind::RunEnded { state } => self.ended = Some(*state),
+            EventKind::StageBegan { stage } => {
+                let own = |seen: &&mut BuildSeen| Some(seen.build) == event.ids.build;
+                if let Some(seen) = self.snapshot.builds.iter_mut().find(own) {
+                    seen.stage = Some(*stage);
+                }
+            }
             EventKind::RunBegan { .. }
             | EventKind::StageEnded { .. }
             | EventKind::Requested { .. }
+            | EventKind::Published { .. }
+            | EventKind::Worker { .. }
             | EventKind::Unknown => {}
         }
     }

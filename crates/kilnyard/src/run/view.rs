@@ -60,6 +60,8 @@ pub struct BuildSeen {
     pub cores: u32,
     /// Memory of all its processes.
     pub memory_bytes: u64,
+    /// The number of all its processes, and of those that run or could.
+    pub processes: (u32, u32),
     /// Estimated duration of the build.
     pub estimate_seconds: f64,
 }
@@ -78,6 +80,7 @@ impl BuildSeen {
             stage_started: started,
             cores: 1,
             memory_bytes: 0,
+            processes: (0, 0),
             estimate_seconds,
         }
     }
@@ -111,6 +114,12 @@ pub struct Snapshot {
     pub remaining_path_seconds: f64,
     /// Bytes received from mirrors.
     pub bytes_fetched: u64,
+    /// The estimated build time of the packages that the run has handled, and of all that it builds, in seconds.
+    pub work_seconds: (f64, f64),
+    /// The first packages that could start, in the order in which that became so.
+    pub ready: Vec<String>,
+    /// The last packages that failed, the latest last.
+    pub failed: Vec<String>,
 }
 
 impl Snapshot {
@@ -147,8 +156,6 @@ pub enum ViewEvent<'a> {
     Decided(&'a Event),
     /// A package changed its state.
     State { package: &'a str, state: PackageState, reason: &'a Reason },
-    /// A stage began.
-    StageBegan(&'a BuildSeen, Stage),
     /// A build ended.
     BuildEnded(&'a BuildSeen, BuildEnd<'a>),
     /// A request arrived.
@@ -175,6 +182,12 @@ pub trait View {
     fn see(&mut self, seen: &ViewEvent, snapshot: &Snapshot);
     /// A clock tick.
     fn tick(&mut self, snapshot: &Snapshot);
+    /// What the user asked the view for, since the last call.
+    fn requests(&mut self) -> Vec<(RequestKind, String)> {
+        Vec::new()
+    }
+    /// The answer to a request: what was asked, or why not.
+    fn answered(&mut self, _answer: &str) {}
     /// Whether the user asked the view to end the run, as a signal does.
     fn wants_end(&self) -> bool {
         false

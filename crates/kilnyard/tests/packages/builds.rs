@@ -133,10 +133,10 @@ fn one_bad_recipe_does_not_stop_the_rest(shared: &Shared) {
     yard.run(&["shell", "broken", "--", "cat", "/build/broken-1.0/x.c"]).says(&["int main( {"]);
     // The shell starts in the folder of the source.
     yard.run(&["shell", "broken", "--", "cat", "x.c"]).exits(0).says(&["int main( {"]);
-    let report: serde_json::Value = serde_json::from_str(&yard.read("report/report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&yard.read("report/latest/report.json")).unwrap();
     let counts = &report["counts"];
     assert_eq!((&counts["built"], &counts["failed"], &counts["blocked"]), (&2.into(), &1.into(), &1.into()));
-    assert!(yard.read("report/index.html").contains("x.c:1:"));
+    assert!(yard.read("report/latest/index.html").contains("x.c:1:"));
     assert!(yard.is_clean());
 }
 

@@ -8,6 +8,8 @@
 //! built against, and cycles, `shells` roots of failed builds on other machines, `tables` settings of single packages,
 //! and `traps` attacks on later builds.
 
+#[path = "../../../web/tests/driver/mod.rs"]
+mod driver;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -24,8 +26,10 @@ mod farm;
 mod fixtures;
 mod keeps;
 mod messages;
+mod notified;
 mod ordinary;
 mod own;
+mod pages;
 mod people;
 mod pilots;
 mod sets;
@@ -64,8 +68,10 @@ fn main() {
         signing::CASES,
         sites::CASES,
         messages::CASES,
+        notified::CASES,
         ordinary::CASES,
         own::CASES,
+        pages::CASES,
         sets::CASES,
         tables::CASES,
         traps::CASES,
@@ -87,6 +93,16 @@ fn main() {
         }
         "a_token_signs_from_within_the_sandbox" => {
             case.needs(std::path::Path::new(signing::MODULE).is_file(), "softhsm2 is not installed")
+        }
+        "pages_follow_a_run_in_a_browser" => case
+            .needs(support::has("chromedriver") && support::has("chromium"), "chromium is not installed")
+            .needs(support::has("curl"), "curl is not installed")
+            .needs(pages::axe().is_some(), "target/axe.min.js is missing: the npm package axe-core has it"),
+        "readers_of_the_feed_survive_kills_of_the_server" => {
+            case.needs(support::has("curl"), "curl is not installed")
+        }
+        "notifications_arrive_whatever_happens" => {
+            case.needs(support::has("openssl"), "openssl is not installed")
         }
         "people_request_over_the_network" => case
             .needs(support::has("curl"), "curl is not installed")

@@ -94,10 +94,10 @@ fn mass_rebuild(shared: &Shared) {
     let causes = "failed: 2 packages: build: a header is missing: gone.h: first-broken, second-broken";
     yard.build().exits(1).says(&["2 built", "2 failed", causes, "not published"]);
     assert!(!yard.path("repository/dists").exists());
-    let report: serde_json::Value = serde_json::from_str(&yard.read("report/report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&yard.read("report/latest/report.json")).unwrap();
     let causes = &report["causes"];
     assert_eq!(causes[0]["packages"], serde_json::json!(["first-broken", "second-broken"]), "{causes}");
-    assert!(yard.read("report/index.html").contains("a header is missing: gone.h"));
+    assert!(yard.read("report/latest/index.html").contains("a header is missing: gone.h"));
     // Against the set, the package is built again, now with the set's hello.
     let ended = yard.run(&["build", "--no-scan", "--against", "set"]).exits(1);
     ended.says(&["built user"]);

@@ -39,7 +39,7 @@ fn log(yard: &Yard, package: &str) -> String {
 }
 
 fn report(yard: &Yard) -> serde_json::Value {
-    serde_json::from_str(&yard.read("report/report.json")).unwrap()
+    serde_json::from_str(&yard.read("report/latest/report.json")).unwrap()
 }
 
 fn in_report(yard: &Yard, package: &str) -> serde_json::Value {
@@ -154,7 +154,7 @@ fn network_of_one_package(shared: &Shared) {
     yard.run(&["why", "asks"]).exits(0).says(&["its build has network access"]);
     assert_eq!(in_report(&yard, "asks")["has_network"], true);
     assert_eq!(in_report(&yard, "asks-too")["has_network"], false);
-    assert!(yard.read("report/index.html").contains("built with network access"));
+    assert!(yard.read("report/latest/index.html").contains("built with network access"));
     // The permission is part of what was built.
     set(&yard, "[package.asks]\nnetwork = false\n");
     let gone = reasons(&yard);
@@ -208,7 +208,7 @@ fn an_expected_failure(shared: &Shared) {
     assert_eq!((&broken["is_expected_to_fail"], &broken["because"]), (&true.into(), &NOTE.into()));
     assert_eq!(broken["blocks"][0], "after");
     assert_eq!(in_report(&yard, "fine")["note"], "<b>bold</b> & 'quoted'");
-    let page = yard.read("report/index.html");
+    let page = yard.read("report/latest/index.html");
     for text in ["Expected failures", "since &lt;gcc&gt; 14 &amp; later", "&lt;b&gt;bold&lt;/b&gt; &amp;"] {
         assert!(page.contains(text), "{text}");
     }
@@ -245,7 +245,7 @@ fn an_unexpected_success(shared: &Shared) {
     assert_eq!(yard.states(&["broken", "after"]), ["built", "built"]);
     assert!(yard.published().contains(&"Version: 1.1+bk1".to_owned()), "{:?}", yard.published());
     assert_eq!(report(&yard)["notes"], serde_json::json!([note]));
-    let page = yard.read("report/index.html");
+    let page = yard.read("report/latest/index.html");
     assert!(page.contains(note) && page.contains("expected to fail</span>"), "{page}");
     // Once it is up to date, there is nothing to report.
     let ended = yard.build().exits(0).says(&["nothing to do"]);

@@ -126,12 +126,18 @@ fn named_commits(shared: &Shared) {
     let diff = yard.run(&["diff", "--json"]).exits(0).json();
     assert_eq!(diff["later_commits"][0]["commit"], two.as_str());
     assert_eq!(diff["changes"][1]["author"], "Ada");
-    let report: serde_json::Value = serde_json::from_str(&yard.read("report/report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&yard.read("report/latest/report.json")).unwrap();
     assert_eq!(report["compared_run"], 1);
     assert_eq!(report["changes"][0]["commit"], two.as_str());
-    let page = yard.read("report/index.html");
+    let page = yard.read("report/latest/index.html");
     assert!(page.contains("one: say what it is") && page.contains("&lt;b&gt;old&lt;/b&gt;"), "{page}");
     assert!(!page.contains("Change-Id"));
+    // What is new starts a run, and nothing else does.
+    yard.run(&["watch", "--once"]).exits(0).says(&["nothing new since run 2"]);
+    tree.package("a/two", "COMMENT= best");
+    commit(&tree, "two: best");
+    yard.run(&["watch", "--once"]).exits(0).says(&["1 built"]);
+    yard.run(&["watch", "--every", "1s"]).exits(2).says(&["from 10s to 30d"]);
     // A tree that is a clone of the user's own has the same.
     let own = shared.yard("git-own", &tree, &["a/one"]);
     own.build().exits(0);

@@ -185,7 +185,7 @@ fn the_hang_is_shown(yard: &crate::support::Yard) {
     let number = failure["line_number"].as_u64().unwrap() as usize;
     let text = yard.run(&["log", "bad/hangs-asleep", "--all"]).exits(0).stdout;
     assert!(text.lines().nth(number - 1).unwrap().starts_with("kilnyard: it hangs"), "{text}");
-    assert!(yard.read("report/index.html").contains("it hangs: for 3.0 s"));
+    assert!(yard.read("report/latest/index.html").contains("it hangs: for 3.0 s"));
 }
 
 fn left_processes_are_listed(yard: &crate::support::Yard) {
@@ -207,7 +207,7 @@ fn left_processes_are_listed(yard: &crate::support::Yard) {
     yard.run(&["log", "bad/leaves-a-daemon", "build"])
         .exits(0)
         .says(&["kilnyard: left behind and killed: sleep 616102"]);
-    assert!(yard.read("report/index.html").contains("Left behind by builds"));
+    assert!(yard.read("report/latest/index.html").contains("Left behind by builds"));
 }
 
 fn killed_by_a_signal(shared: &Shared) {

@@ -72,7 +72,8 @@ fn every_odd_package_has_the_expected_result(shared: &Shared) {
         "failed: fails/at-build: build failed: main.c:1: error: expected a program",
         "left out: left-out/skipped: it is skipped: it is not for this system",
     ]);
-    let report: serde_json::Value = serde_json::from_str(&odd.yard.read("report/report.json")).unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&odd.yard.read("report/latest/report.json")).unwrap();
     let rows = |key: &str| report[key].as_array().unwrap_or_else(|| panic!("{report}")).clone();
     let name = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap().to_owned();
     let in_run = rows("packages").into_iter().map(|row| (name(&row, "name"), name(&row, "state")));

@@ -162,7 +162,7 @@ fn network_of_one_package(shared: &Shared) {
     let resolver = fs::read_to_string("/etc/resolv.conf").unwrap();
     assert!(resolver.lines().all(|line| built.contains(line)), "{built}");
     assert!(!log(&yard, "net/two").contains("an answer"));
-    let page = yard.read("report/index.html");
+    let page = yard.read("report/latest/index.html");
     assert!(page.contains("it fetches while it builds") && page.contains("Expected failures"));
     yard.is_clean();
 }

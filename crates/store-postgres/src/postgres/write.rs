@@ -8,7 +8,7 @@ use super::partition;
 use kilnyard_model::result::FailureKind;
 use kilnyard_store::Provenance;
 use kilnyard_store::{
-    BuildRow, Current, EVENT_RUNS_MAX, Number, PackageRow, Plan, Record, Request, RequestKind, RunRow,
+    BuildRow, Current, EVENT_RUNS_MAX, Note, Number, PackageRow, Plan, Record, Request, RequestKind, RunRow,
     RunState, StoreError,
 };
 use serde_json::{Value, json};
@@ -239,6 +239,13 @@ impl Postgres {
                 at_seconds,
                 Some(&json!({ "request": kind.as_str(), "author": author })),
             );
+            Ok(())
+        })
+    }
+
+    pub(super) fn write_note(&self, note: &Note) -> Result<(), StoreError> {
+        self.write_too(|writer| {
+            writer.note(note);
             Ok(())
         })
     }
@@ -489,8 +496,15 @@ impl Writer<'_> {
                 key.lines.join("\n"),
             )),
             Record::Run { run, state, at_seconds } => self.run(*run, *state, *at_seconds)?,
+            Record::Note(note) => self.note(note),
         }
         Ok(())
+    }
+
+    fn note(&self, note: &Note) {
+        let Some((kind, body)) = note.parts() else { return };
+        let about = About { run: note.run, build: note.build, ..About::default() };
+        self.event(kind, about, note.at_seconds, Some(&body));
     }
 
     /// Adds an event about the other rows that this transaction writes.

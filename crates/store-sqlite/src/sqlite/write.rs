@@ -4,8 +4,8 @@ use super::{Sqlite, database};
 use kilnyard_model::result::{FailureKind, StageResult};
 use kilnyard_store::Provenance;
 use kilnyard_store::{
-    BuildRow, Current, EVENT_RUNS_MAX, EVENT_VERSION, Measurement, Number, PackageRow, Plan, PlanRow, Record,
-    Request, RequestKind, RunRow, RunState, StoreError,
+    BuildRow, Current, EVENT_RUNS_MAX, EVENT_VERSION, Measurement, Note, Number, PackageRow, Plan, PlanRow,
+    Record, Request, RequestKind, RunRow, RunState, StoreError,
 };
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, Transaction, TransactionBehavior, params};
 use serde_json::{Value, json};
@@ -201,8 +201,15 @@ impl Writer<'_> {
                 params![self.scope, package, key.digest, key.lines.join("\n")],
             )?,
             Record::Run { run, state, at_seconds } => self.run(*run, *state, *at_seconds)?,
+            Record::Note(note) => self.note(note)?,
         }
         Ok(())
+    }
+
+    fn note(&self, note: &Note) -> Result<()> {
+        let Some((kind, body)) = note.parts() else { return Ok(()) };
+        let about = About { run: note.run, build: note.build, ..About::default() };
+        self.event(kind, about, note.at_seconds, Some(&body))
     }
 
     fn execute(&self, sql: &str, values: &[&dyn ToSql]) -> Result<()> {
@@ -417,6 +424,13 @@ pub(super) fn request(
         at_seconds,
         Some(&json!({ "request": kind.as_str(), "author": author })),
     )?;
+    transaction.commit()
+}
+
+pub(super) fn note(connection: &mut Connection, scope: i64, note: &Note) -> Result<()> {
+    let transaction = begin(connection)?;
+    let epoch: i64 = transaction.query_row("SELECT epoch FROM store", [], |row| row.get(0))?;
+    Writer { transaction: &transaction, scope, epoch: epoch as Number }.note(note)?;
     transaction.commit()
 }
 

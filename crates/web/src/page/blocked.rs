@@ -68,7 +68,7 @@ fn content(view: &View<'_>) -> Markup {
                 (list(view, folded))
             }
         }
-        (view::cut_note(shown, groups.len(), "culprits"))
+        (view::cut_note(view, shown, groups.len(), "culprits"))
     }
 }
 

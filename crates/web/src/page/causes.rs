@@ -39,6 +39,6 @@ fn content(view: &View<'_>) -> Markup {
                 "\n"
             }
         }
-        (view::cut_note(shown, causes.len(), "causes"))
+        (view::cut_note(view, shown, causes.len(), "causes"))
     }
 }

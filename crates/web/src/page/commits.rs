@@ -50,6 +50,6 @@ fn content(view: &View<'_>) -> Markup {
                 }
             }
         }
-        (view::cut_note(changes.len().min(COMMITS_MAX), changes.len(), "commits"))
+        (view::cut_note(view, changes.len().min(COMMITS_MAX), changes.len(), "commits"))
     }
 }

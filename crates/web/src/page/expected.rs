@@ -134,7 +134,7 @@ fn path(view: &View<'_>) -> Markup {
             "."
         }
         (view::scrolling("The longest path", table))
-        (view::cut_note(report.path.len().min(STEPS_MAX), report.path.len(), "steps"))
+        (view::cut_note(view, report.path.len().min(STEPS_MAX), report.path.len(), "steps"))
     }
 }
 

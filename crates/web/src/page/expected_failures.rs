@@ -31,7 +31,7 @@ fn content(view: &View<'_>) -> Markup {
                 "\n"
             }
         }
-        (view::cut_note(shown, view.expected_failures.len(), "expected failures"))
+        (view::cut_note(view, shown, view.expected_failures.len(), "expected failures"))
     }
 }
 
@@ -50,7 +50,7 @@ fn entry(view: &View<'_>, package: &ReportPackage) -> Markup {
                 None => span.remark { (text(&package.reason)) },
             }
             @if let Some(stage) = log {
-                " " (view::log_link(stage.log.as_deref(), "Log", "log-link"))
+                " " (view.log_link(package, stage, ("Log", "log-link"), None))
             }
             @if !package.blocks.is_empty() {
                 " Blocks " (view.links(&package.blocks, BLOCKED_NAMES_MAX)) "."

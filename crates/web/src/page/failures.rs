@@ -12,6 +12,9 @@ const OPEN_MAX: usize = 8;
 /// Maximum number of log lines shown for one failure. The log itself is one click away.
 const LINES_MAX: usize = 40;
 
+/// Number of lines about a hang from which they are folded.
+const PORTRAIT_LINES_MAX: usize = 8;
+
 /// Maximum length of a log line. Linker and compiler commands have tens of thousands of characters.
 const LINE_CHARACTERS_MAX: usize = 400;
 
@@ -43,7 +46,7 @@ fn content(view: &View<'_>) -> Markup {
                 @for index in folded { (folded_article(view, *index)) }
             }
         }
-        (view::cut_note(view.failures.len(), view.failed, "failures"))
+        (view::cut_note(view, view.failures.len(), view.failed, "failures"))
     }
 }
 
@@ -82,7 +85,15 @@ fn failure(view: &View<'_>, package: &ReportPackage) -> Markup {
         @match &package.failure {
             Some(failure) => {
                 p.message { (clean::line(&failure.message, MESSAGE_CHARACTERS_MAX)) }
-                (lines(package, failure))
+                // A portrait of a hang is long, and its point is the message.
+                @if is_portrait(failure) {
+                    details {
+                        summary { (words::counted(failure.lines.len() as u64, "line", "lines")) " about its processes" }
+                        (lines(package, failure))
+                    }
+                } @else {
+                    (lines(package, failure))
+                }
             }
             None => p.message { "No cause was recorded." },
         }
@@ -90,7 +101,7 @@ fn failure(view: &View<'_>, package: &ReportPackage) -> Markup {
             p.note { (clean::line(note, MESSAGE_CHARACTERS_MAX)) }
         }
         p.after {
-            (log(package))
+            (log(view, package))
             @if !package.blocks.is_empty() {
                 span {
                     strong { "Blocks " (words::count(package.blocks.len() as u64)) }
@@ -120,6 +131,12 @@ fn circumstances(package: &ReportPackage) -> String {
     text
 }
 
+/// Whether the lines of a failure describe processes that did nothing any more.
+fn is_portrait(failure: &ReportFailure) -> bool {
+    matches!(failure.kind.as_str(), "hung" | "spinning" | "silent")
+        && failure.lines.len() > PORTRAIT_LINES_MAX
+}
+
 fn lines(package: &ReportPackage, failure: &ReportFailure) -> Markup {
     if failure.lines.is_empty() {
         return Markup::default();
@@ -128,7 +145,7 @@ fn lines(package: &ReportPackage, failure: &ReportFailure) -> Markup {
     let shown = lines_shown(failure.lines.len(), relevant);
     let label = format!("Log lines of {}", clean::name(&package.name, NAME_CHARACTERS_MAX));
     html! {
-        pre.log aria-label=(label) role="group" {
+        pre.log aria-label=(label) role="group" tabindex="0" {
             (gap(shown.start))
             @for index in shown.clone() {
                 @let text = clean::line(&failure.lines[index], LINE_CHARACTERS_MAX);
@@ -173,7 +190,7 @@ fn lines_shown(lines: usize, relevant: usize) -> std::ops::Range<usize> {
     start..lines.min(start + LINES_MAX)
 }
 
-fn log(package: &ReportPackage) -> Markup {
+fn log(view: &View<'_>, package: &ReportPackage) -> Markup {
     let wanted = package.failure.as_ref().map(|failure| failure.stage.as_str());
     let stages = || package.stages.iter().rev().filter(|stage| stage.log.is_some());
     let Some(stage) = stages().find(|stage| Some(stage.name.as_str()) == wanted).or_else(|| stages().next())
@@ -182,10 +199,11 @@ fn log(package: &ReportPackage) -> Markup {
     };
     let line = package.failure.as_ref().and_then(|failure| failure.line_number);
     let mut text = format!("Log of {}", clean::name(&stage.name, NAME_CHARACTERS_MAX));
-    if let Some(line) = line.filter(|_| Some(stage.name.as_str()) == wanted) {
+    let line = line.filter(|_| Some(stage.name.as_str()) == wanted);
+    if let Some(line) = line {
         text.push_str(&format!(", see line {}", words::count(line)));
     }
-    html! { (view::log_link(stage.log.as_deref(), &text, "whole-log")) " " }
+    html! { (view.log_link(package, stage, (&text, "whole-log"), line)) " " }
 }
 
 #[cfg(test)]

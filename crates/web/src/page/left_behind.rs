@@ -50,6 +50,6 @@ fn content(view: &View<'_>) -> Markup {
     };
     html! {
         (view::scrolling("Left behind by builds", table))
-        (view::cut_note(count.min(LEFT_MAX), count, "processes"))
+        (view::cut_note(view, count.min(LEFT_MAX), count, "processes"))
     }
 }

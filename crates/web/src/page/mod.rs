@@ -8,7 +8,6 @@ mod commits;
 mod expected;
 mod expected_failures;
 mod failures;
-mod head;
 mod left_behind;
 mod packages;
 mod remains;
@@ -19,12 +18,12 @@ mod timeline;
 mod view;
 
 use crate::Report;
-use crate::clean;
-use maud::{DOCTYPE, Markup, html};
+use crate::site::Shell;
+use maud::{Markup, html};
 use view::View;
 
 pub(crate) use timeline::stage_names;
-pub(crate) use view::{NAME_CHARACTERS_MAX, state_word};
+pub(crate) use view::{NAME_CHARACTERS_MAX, bar, state_word};
 
 /// A part of the page: its id for links, its heading and its content.
 struct Section {
@@ -35,28 +34,30 @@ struct Section {
     content: fn(&View<'_>) -> Markup,
 }
 
-/// Renders the text of `index.html`. Pure: equal reports give equal texts.
-pub fn page(report: &Report) -> String {
-    let view = View::new(report);
+/// The parts of the page of a run.
+pub(crate) struct Parts {
+    /// The result, in a few words.
+    pub(crate) result: String,
+    /// What is at the top: which run, and its result.
+    pub(crate) header: Markup,
+    /// All sections.
+    pub(crate) sections: Markup,
+}
+
+/// The parts of the page of a run.
+pub(crate) fn parts(report: &Report, shell: &Shell) -> Parts {
+    let view = View::new(report, shell);
     let sections = sections(&view);
-    let page = html! {
-        (DOCTYPE) "\n"
-        html lang="en" {
-            (head::head(&view))
-            body {
-                a.skip href="#content" { "Skip to content" }
-                header { (result::result(&view)) (links(&sections)) }
-                main #content {
-                    @for one in &sections { (section(one, &view)) }
-                    @if sections.is_empty() {
-                        p.empty { "Nothing was built, so there is nothing else to show." }
-                    }
-                }
-                (footer(report))
+    Parts {
+        result: result::short(report),
+        header: html! { (result::result(&view)) (links(&sections)) },
+        sections: html! {
+            @for one in &sections { (section(one, &view)) }
+            @if sections.is_empty() && report.state != crate::RunState::Running {
+                p.empty { "Nothing was built, so there is nothing else to show." }
             }
-        }
-    };
-    clean::only_shown(page.into_string())
+        },
+    }
 }
 
 /// The sections that have content.
@@ -105,18 +106,5 @@ fn section(section: &Section, view: &View<'_>) -> Markup {
             ((section.content)(view))
         }
         "\n"
-    }
-}
-
-fn footer(report: &Report) -> Markup {
-    html! {
-        footer {
-            p {
-                "Made by Kilnyard " (clean::name(&report.kilnyard, NAME_CHARACTERS_MAX))
-                ". The same data in machine-readable form: "
-                a href=(crate::REPORT_FILE) { (crate::REPORT_FILE) }
-                " (schema " (report.schema) "). Times are UTC."
-            }
-        }
     }
 }

@@ -20,8 +20,9 @@ const NAMES_MAX: usize = 30;
 const HEADINGS: [&str; 8] = ["Package", "Result", "Why", "#Wall", "#CPU", "#Peak memory", "Outputs", "Logs"];
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
-    let packages = view.report.packages.len();
-    (packages > 0).then_some(Section {
+    // A page may have only some of them.
+    let packages = view.packages();
+    view.has_rows().then_some(Section {
         id: "packages",
         heading: "All packages",
         count: Some(packages as u64),
@@ -45,7 +46,7 @@ fn content(view: &View<'_>) -> Markup {
         }
     };
     html! {
-        (view::cut_note(view.rows.len(), view.report.packages.len(), "packages"))
+        (view::cut_note(view, view.rows.len(), view.packages(), "packages"))
         (view::scrolling("All packages", table))
     }
 }
@@ -65,7 +66,7 @@ fn row(view: &View<'_>, index: usize) -> Markup {
         td.number { (number(ran, words::duration(package.cpu_seconds))) }
         td.number { (number(package.memory_peak_bytes > 0, words::size(package.memory_peak_bytes))) }
         td { (outputs(package)) }
-        td.logs { (logs(package)) }
+        td.logs { (logs(view, package)) }
     }
 }
 
@@ -142,7 +143,7 @@ fn outputs(package: &ReportPackage) -> Markup {
     }
 }
 
-fn logs(package: &ReportPackage) -> Markup {
+fn logs(view: &View<'_>, package: &ReportPackage) -> Markup {
     let logged = || package.stages.iter().filter(|stage| stage.log.is_some());
     let all = logged().count();
     html! {
@@ -151,9 +152,9 @@ fn logs(package: &ReportPackage) -> Markup {
             @if position > 0 { " " }
             @let name = clean::name(&stage.name, NAME_CHARACTERS_MAX);
             @if stage.failed() {
-                (view::log_link(stage.log.as_deref(), &format!("{name} (failed)"), "bad-log"))
+                (view.log_link(package, stage, (&format!("{name} (failed)"), "bad-log"), None))
             } @else {
-                (view::log_link(stage.log.as_deref(), &name, "log-link"))
+                (view.log_link(package, stage, (&name, "log-link"), None))
             }
         }
         @if all > STAGES_MAX { " and " (words::count((all - STAGES_MAX) as u64)) " more" }

@@ -60,7 +60,7 @@ fn cycles_content(view: &View<'_>) -> Markup {
     };
     html! {
         (view::scrolling("Cycles cut", table))
-        (view::cut_note(cycles.len().min(CYCLES_MAX), cycles.len(), "cuts"))
+        (view::cut_note(view, cycles.len().min(CYCLES_MAX), cycles.len(), "cuts"))
     }
 }
 
@@ -79,6 +79,6 @@ fn left_out_content(view: &View<'_>) -> Markup {
                 }
             }
         }
-        (view::cut_note(left_out.len().min(LEFT_OUT_MAX), left_out.len(), "left-out packages"))
+        (view::cut_note(view, left_out.len().min(LEFT_OUT_MAX), left_out.len(), "left-out packages"))
     }
 }

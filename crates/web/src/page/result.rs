@@ -12,15 +12,12 @@ const NOTES_MAX: usize = 20;
 /// Maximum length of a note.
 const NOTE_CHARACTERS_MAX: usize = 1000;
 
-/// The title of the document, short enough for a tab.
-pub(crate) fn title(view: &View<'_>) -> String {
-    let report = view.report;
-    let yard = clean::name(&report.yard, NAME_CHARACTERS_MAX);
-    let result = match report.counts.failed_unexpectedly() {
+/// The result in a few words.
+pub(crate) fn short(report: &Report) -> String {
+    match report.counts.failed_unexpectedly() {
         0 => state_word(report.state).to_owned(),
         failed => format!("{} failed", count(failed)),
-    };
-    format!("Run {} of {yard}: {result} – Kilnyard", report.run)
+    }
 }
 
 pub(crate) fn result(view: &View<'_>) -> Markup {
@@ -29,17 +26,22 @@ pub(crate) fn result(view: &View<'_>) -> Markup {
     let kinds = [&report.ecosystem, &report.release, &report.architecture];
     let kinds: Vec<String> =
         kinds.into_iter().filter(|text| !text.is_empty()).map(|text| name(text)).collect();
+    let failed = report.counts.failed_unexpectedly();
     let class = match report.state {
         RunState::Running => "state building",
-        RunState::Finished if report.counts.failed_unexpectedly() > 0 => "state done",
+        RunState::Finished if failed > 0 => "state failed",
         RunState::Finished => "state built",
         RunState::Interrupted => "state blocked",
+    };
+    let word = match report.state {
+        RunState::Finished if failed > 0 => short(report),
+        state => state_word(state).to_owned(),
     };
     html! {
         p.kind { (kinds.join(" · ")) }
         h1 {
             "Run " (report.run) " of " (name(&report.yard)) " "
-            span class=(class) { (state_word(report.state)) }
+            span class=(class) { (word) }
         }
         p.result { (sentence(report)) }
         (facts(report))
@@ -194,7 +196,8 @@ fn figure_list(report: &Report) -> Markup {
     html! {
         dl.figures {
             (figure(counts.total, if counts.total == 1 { "package" } else { "packages" }, "total", ""))
-            @for (number, name, class) in figures(counts) {
+            // A tile without a number would say nothing.
+            @for (number, name, class) in figures(counts).into_iter().filter(|(number, _, _)| *number > 0) {
                 @if class == "waiting" && building > 0 {
                     (figure(number, name, class, &format!("{} being built", count(building))))
                 } @else if class == "failed" && counts.failed_as_expected > 0 {
@@ -203,14 +206,14 @@ fn figure_list(report: &Report) -> Markup {
                     (figure(number, name, class, ""))
                 }
             }
-            (figure(counts.left_out, "left out", "left", ""))
+            @if counts.left_out > 0 { (figure(counts.left_out, "left out", "left", "")) }
         }
     }
 }
 
 fn figure(number: u64, name: &str, class: &str, remark: &str) -> Markup {
     html! {
-        div class={ (class) @if number == 0 { " none" } } {
+        div class=(class) {
             dt {
                 (name)
                 @if !remark.is_empty() { ", " span.remark { (remark) } }

@@ -12,7 +12,12 @@ use maud::{Markup, html};
 const LEGEND_NAMES_MAX: usize = 6;
 
 pub(super) fn section(view: &View<'_>) -> Option<Section> {
-    has_builds(view.report).then_some(Section { id: "timeline", heading: "Timeline", count: None, content })
+    (view.is_whole() && has_builds(view.report)).then_some(Section {
+        id: "timeline",
+        heading: "Timeline",
+        count: None,
+        content,
+    })
 }
 
 fn content(view: &View<'_>) -> Markup {
@@ -21,14 +26,16 @@ fn content(view: &View<'_>) -> Markup {
     html! {
         (view::scrolling("Timeline", draw(&layout, view.report)))
         (legend(view, &layout))
-        p.cut { a href=(TIMELINE_FILE) { "The timeline as a drawing" } " (SVG), for a document or another page." }
+        @if view.is_folder() {
+            p.cut { a href=(TIMELINE_FILE) { "The timeline as a drawing" } " (SVG), for a document or another page." }
+        }
         @if layout.builds_in_cells > 0 {
             p.cut {
                 (words::count(layout.builds_in_cells as u64)) " of " (words::count(layout.builds as u64))
                 " builds are too short to be drawn separately. They are merged: the stronger the colour, the busier the slot."
             }
         }
-        (view::cut_note(lanes, lanes + layout.lanes_hidden, "slots"))
+        (view::cut_note(view, lanes, lanes + layout.lanes_hidden, "slots"))
     }
 }
 

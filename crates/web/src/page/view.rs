@@ -4,17 +4,17 @@ use maud::{Markup, Render, html};
 use std::collections::HashMap;
 
 use crate::drawing::Length;
-use crate::{PackageState, Report, ReportPackage, address, clean, words};
+use crate::site::{Place, Shell};
+use crate::{PackageState, Report, ReportPackage, ReportStage, address, clean, words};
 
 /// Maximum length of a name, version or short phrase as shown. No sane one is longer.
 pub(crate) const NAME_CHARACTERS_MAX: usize = 120;
 
-/// Maximum number of rows in the table of packages, at about 1 KiB each. Browsers handle several thousand rows
-/// easily. More would be of no use in a table, and rows that need attention come first anyway.
-const ROWS_MAX: usize = 3000;
+/// Maximum number of rows in the table of packages: there is a page of packages, too.
+const ROWS_MAX: usize = 60;
 
-/// Maximum number of failures shown. Beyond this many, they all have the same cause.
-const FAILURES_MAX: usize = 400;
+/// Maximum number of failures shown: there is a page of failures by cause, too.
+const FAILURES_MAX: usize = 150;
 
 /// A report with indexes for lookups.
 pub(crate) struct View<'a> {
@@ -30,10 +30,11 @@ pub(crate) struct View<'a> {
     by_name: HashMap<&'a str, usize>,
     with_row: Vec<bool>,
     with_failure: Vec<bool>,
+    shell: &'a Shell,
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(report: &'a Report) -> View<'a> {
+    pub(crate) fn new(report: &'a Report, shell: &'a Shell) -> View<'a> {
         let mut order: Vec<usize> = (0..report.packages.len()).collect();
         order.sort_by_key(|index| {
             let package = &report.packages[*index];
@@ -65,6 +66,49 @@ impl<'a> View<'a> {
             failed,
             expected_failures,
             by_name,
+            shell,
+        }
+    }
+
+    /// Whether the page is a file in a folder.
+    pub(crate) fn is_folder(&self) -> bool {
+        matches!(self.shell.place, Place::Folder(_))
+    }
+
+    /// Whether the report has all packages of the run: a drawing of some would mislead.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.report.packages.len() as u64 >= self.report.counts.total
+    }
+
+    /// The number of packages of the run.
+    pub(crate) fn packages(&self) -> usize {
+        let total = usize::try_from(self.report.counts.total).unwrap_or(usize::MAX);
+        if self.is_folder() { self.report.packages.len() } else { total.max(self.report.packages.len()) }
+    }
+
+    /// Whether the table of packages is part of the page.
+    pub(crate) fn has_rows(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// A link to the log of a stage, or plain text if there is none.
+    pub(crate) fn log_link(
+        &self,
+        package: &ReportPackage,
+        stage: &ReportStage,
+        (text, class): (&str, &str),
+        line: Option<u64>,
+    ) -> Markup {
+        let label = format!("{text}, log of {}", clean::name(&package.name, NAME_CHARACTERS_MAX));
+        let target = match (&self.shell.place, package.build) {
+            (Place::Server { .. }, Some(build)) => self.shell.log(&package.name, build, &stage.name, line),
+            _ => stage.log.as_deref().and_then(address::relative),
+        };
+        html! {
+            @match target.filter(|_| stage.log.is_some()) {
+                Some(target) => a href=(target) class=(class) aria-label=(label) { (text) },
+                None => span class=(class) { (text) },
+            }
         }
     }
 
@@ -79,7 +123,7 @@ impl<'a> View<'a> {
             @match self.by_name.get(name) {
                 Some(index) if self.with_failure[*index] => a href={ "#f" (index) } { (shown) },
                 Some(index) if self.with_row[*index] => a href={ "#p" (index) } { (shown) },
-                _ => (shown),
+                _ => (self.shell.package_link(name)),
             }
         }
     }
@@ -143,19 +187,9 @@ pub(crate) fn state_class(state: PackageState) -> &'static str {
     }
 }
 
-/// A link to a log, or plain text if the path cannot be linked to.
-pub(crate) fn log_link(path: Option<&str>, text: &str, class: &str) -> Markup {
-    html! {
-        @match path.and_then(address::relative) {
-            Some(target) => a href=(target) class=(class) { (text) },
-            None => span class=(class) { (text) },
-        }
-    }
-}
-
 /// A container for a table that may be wider than the screen. It scrolls by itself, also with the keyboard.
 pub(crate) fn scrolling(label: &str, inside: Markup) -> Markup {
-    html! { div.scroll role="region" aria-label=(label) tabindex="0" { (inside) } }
+    html! { div.scroll role="region" aria-label={ (label) ", scrollable" } tabindex="0" { (inside) } }
 }
 
 /// The head of a table. A heading that starts with `#` belongs to a column of numbers. One that starts with `~`
@@ -180,12 +214,13 @@ pub(crate) fn table_head(headings: &[&'static str]) -> Markup {
 }
 
 /// A note that a list was cut; empty if it was not.
-pub(crate) fn cut_note(shown: usize, all: usize, what: &str) -> Markup {
+pub(crate) fn cut_note(view: &View<'_>, shown: usize, all: usize, what: &str) -> Markup {
+    let (address, name) = view.shell.data(view.report.run);
     html! {
         @if all > shown {
             p.cut {
                 (words::count(shown as u64)) " of " (words::count(all as u64)) " " (what) " are shown; all are in "
-                a href=(crate::REPORT_FILE) { (crate::REPORT_FILE) }
+                a href=(address) { (name) }
                 "."
             }
         }

@@ -22,7 +22,7 @@ const ARGUMENTS: [&str; 9] = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
 
 /// A running browser with one window. Ended on drop.
@@ -90,6 +90,21 @@ impl Browser {
     pub fn open(&self, path: &Path, fragment: &str) {
         let address = format!("file://{}{fragment}", path.display());
         self.request("POST", &self.path("/url"), Some(&json!({"url": address}))).unwrap();
+    }
+
+    /// Opens an address.
+    #[allow(dead_code, reason = "not every test has a server")]
+    pub fn visit(&self, address: &str) {
+        self.request("POST", &self.path("/url"), Some(&json!({"url": address}))).unwrap();
+    }
+
+    /// Evaluates a JavaScript expression that promises a value.
+    #[allow(dead_code, reason = "not every test needs one")]
+    pub fn ask_later(&self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let answer = self.command("Runtime.evaluate", parameters);
+        assert!(answer.get("exceptionDetails").is_none(), "{answer}");
+        answer["result"].get("value").cloned().unwrap_or(Value::Null)
     }
 
     /// Evaluates a JavaScript expression in the page. This works even if the page may not run scripts.

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 pub struct People {
     /// What everyone may do who reaches the server.
     pub anonymous: BTreeSet<Scope>,
+    /// Origins whose pages may ask, with tokens of their own: `https://dashboard.example`.
+    pub origins: BTreeSet<String>,
     /// A file with the server's certificate and intermediate ones (PEM), relative to the yard.
     pub certificate: Option<PathBuf>,
     /// A file with the certificate's private key (PEM), relative to the yard.
@@ -50,6 +52,16 @@ impl People {
         if let Some(scope) = self.anonymous.iter().find(|scope| **scope != Scope::Read) {
             return Err(format!("people: anonymous cannot have the scope `{scope}`: requests have authors"));
         }
+        let is_origin = |origin: &&String| {
+            let rest = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+            rest.is_some_and(|host| {
+                !host.is_empty()
+                    && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte))
+            })
+        };
+        if let Some(origin) = self.origins.iter().find(|origin| !is_origin(origin)) {
+            return Err(format!("people: {origin:?} is not an origin, such as https://dashboard.example"));
+        }
         if self.certificate.is_some() != self.key.is_some() {
             return Err("people: a certificate needs its key, and a key its certificate".to_owned());
         }
@@ -87,6 +99,8 @@ mod tests {
             ("anonymous = [\"request\"]", "requests have authors"),
             ("anonymous = [\"write\"]", "unknown variant"),
             ("certificate = \"c\"", "needs its key"),
+            ("origins = [\"*\"]", "is not an origin"),
+            ("origins = [\"https://a/b\"]", "is not an origin"),
             ("[user.anna]", "a proxy names"),
             (&format!("{proxy}[user.anna]\nyards = [\"lb\"]"), "no yard `lb`"),
         ] {

@@ -1,15 +1,13 @@
 //! `kilnyard impact`: the packages that a change would rebuild.
-//!
-//! The result is an upper bound: a dependency that is rebuilt to the same content stops the rebuild there. The time is
-//! estimated as in `kilnyard plan`.
 
-use super::graph::{Direction, Edges};
+use super::{edges, find};
 use crate::cli;
-use crate::commands::{print, print_json};
+use crate::commands::{print, print_data};
 use crate::error::{Error, Result};
 use crate::words;
 use crate::yard::Yard;
-use serde_json::json;
+use kilnyard_schema::compare::Rebuilt;
+use kilnyard_yard::facts::impact::impact;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -30,42 +28,28 @@ pub fn run(yard: &Yard, options: &cli::Impact) -> Result<ExitCode> {
             _ => print("no package of the set changed\n"),
         };
     }
-    let mut edges = Edges::read(yard)?;
-    let changed = names.iter().map(|name| edges.find(yard, name)).collect::<Result<Vec<u32>>>()?;
-    let steps = edges.reach(&changed, Direction::Dependents);
-    let all: Vec<u32> = changed.iter().copied().chain(steps.iter().map(|step| step.package)).collect();
-    edges.estimate_from_history(yard, &all)?;
-    let work_seconds: f64 = all.iter().map(|package| edges.estimate_seconds(*package)).sum();
-    let path_seconds = edges.longest_path_seconds(&all);
+    let mut edges = edges(yard)?;
+    let changed = names.iter().map(|name| find(yard, &edges, name)).collect::<Result<Vec<u32>>>()?;
+    let impact = impact(yard, &mut edges, &changed)?;
     if options.json {
-        return print_json(&json!({
-            "changed": names,
-            "rebuilt": steps.iter().map(|step| json!({
-                "package": edges.name(step.package),
-                "via": edges.name(step.via),
-                "depth": step.depth,
-                "estimate_seconds": edges.estimate_seconds(step.package),
-            })).collect::<Vec<_>>(),
-            "work_seconds": work_seconds,
-            "path_seconds": path_seconds,
-            "packages_of_the_set": edges.len(),
-        }));
+        return print_data(&impact);
     }
     let mut text = String::new();
-    let width = all.iter().map(|package| edges.name(*package).len()).max().unwrap_or(0);
-    for package in &changed {
-        let _ = writeln!(text, "{:width$}  changed", edges.name(*package));
+    let all = impact.changed.iter().chain(impact.rebuilt.iter().map(|rebuilt| &rebuilt.package));
+    let width = all.clone().map(String::len).max().unwrap_or(0);
+    for package in &impact.changed {
+        let _ = writeln!(text, "{package:width$}  changed");
     }
-    for step in &steps {
-        let _ = writeln!(text, "{:width$}  depends on {}", edges.name(step.package), edges.name(step.via));
+    for Rebuilt { package, via, .. } in &impact.rebuilt {
+        let _ = writeln!(text, "{package:width$}  depends on {via}");
     }
     let _ = writeln!(
         text,
         "at most {} of {} to build: {} of work, {} on the longest path",
-        words::count(all.len() as u64, "package"),
-        edges.len(),
-        words::duration(work_seconds),
-        words::duration(path_seconds),
+        words::count(all.count() as u64, "package"),
+        impact.packages_of_the_set,
+        words::duration(impact.work_seconds),
+        words::duration(impact.path_seconds),
     );
     print(&text)
 }

@@ -1,6 +1,11 @@
 //! Answers requests of people for the yards of the site: `kilnyard serve --api`.
 
-use super::super::{open, requests, state_of};
+mod facts;
+mod follow;
+mod opened;
+mod shown;
+
+use super::super::{open, requests};
 use crate::error::{Context, Error, Kind, Result};
 use crate::run::door;
 use crate::yard::{Yard, store_error};
@@ -10,6 +15,8 @@ use kilnyard_api::requests::{Site, Trouble};
 use kilnyard_api::server::{Certificate, Server};
 use kilnyard_api::tokens::Tokens;
 use kilnyard_store::{EventKind, RequestKind};
+use kilnyard_yard::facts::status::state_of;
+use opened::Open;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,15 +51,23 @@ pub fn start(yard: &Yard, address: SocketAddr) -> Result<Server> {
             users.map(|(name, user)| (name.clone(), (user.scopes.clone(), user.yards.clone()))).collect();
         Ok(Proxy { header, secret, scopes: proxy.scopes.clone(), users })
     });
-    let entrance = Entrance { anonymous: people.anonymous.clone(), proxy: proxy.transpose()? };
-    let (tokens, site) = (Tokens::open(&door::folder(yard)), Arc::new(Yards { home: yard.home.clone() }));
+    let entrance = Entrance {
+        anonymous: people.anonymous.clone(),
+        proxy: proxy.transpose()?,
+        origins: people.origins.clone(),
+    };
+    let (tokens, site) = (
+        Tokens::open(&door::folder(yard)),
+        Arc::new(Yards { home: yard.home.clone(), open: Open::default() }),
+    );
     let clock = kilnyard_process::time_of_day_seconds;
     let server = Server::start(address, certificate.as_ref(), entrance, tokens, site, clock);
     let server = server.context(Kind::Machine, format!("answer requests of people at {address}"))?;
     let scheme = if certificate.is_some() { "https" } else { "http" };
+    let address = server.address();
+    say!("pages: {scheme}://{address}/");
     say!(
-        "people and programs: {scheme}://{}/api/v1/; a token: {}",
-        server.address(),
+        "people and programs: {scheme}://{address}/api/v1/; a token: {}",
         crate::words::command("people token NAME")
     );
     Ok(server)
@@ -75,6 +90,7 @@ fn read(yard: &Yard, path: &Path, is_secret: bool) -> Result<Vec<u8>> {
 #[derive(Debug)]
 struct Yards {
     home: std::path::PathBuf,
+    open: Open,
 }
 
 /// The trouble with a request that was understood. Its reason is for the one who asks.

@@ -1,12 +1,12 @@
 //! `kilnyard status --follow`: shows a run in another terminal as in its own, from the events of the store.
 
-use super::open_stage;
 use crate::error::{Error, Kind, Result};
 use crate::run::picture::{Follower, Picture};
 use crate::run::view::{self, BuildSeen, Events, Plain, Snapshot, View, ViewEvent};
 use crate::signals;
 use crate::yard::{Yard, store_error};
 use kilnyard_store::{RunRow, Store};
+use kilnyard_yard::facts::status::open_stage;
 use kilnyard_yard::remedy::Remedy;
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -83,5 +83,8 @@ fn snapshot(run: &RunRow) -> Snapshot {
         builds: Vec::new(),
         remaining_path_seconds: 0.0,
         bytes_fetched: 0,
+        work_seconds: (0.0, 0.0),
+        ready: Vec::new(),
+        failed: Vec::new(),
     }
 }

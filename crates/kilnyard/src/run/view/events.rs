@@ -2,7 +2,7 @@
 //!
 //! Decisions are the store's events, so that readers of lines and of the store see the same: a line has the whole
 //! envelope, and the keys that lines had before envelopes were introduced. Lines without a sequence number contain data
-//! that only this process has, such as the beginning of a stage.
+//! that only this process has, such as a request that was refused.
 
 use super::{Snapshot, View, ViewEvent};
 use crate::words::{json_text, now_seconds};
@@ -53,7 +53,16 @@ fn line(event: &Event, snapshot: &Snapshot) -> Value {
             "failure": failure,
             "reproducible": is_reproducible,
         }),
-        EventKind::BuildBegan { .. } | EventKind::Requested { .. } | EventKind::Unknown => json!({}),
+        EventKind::StageBegan { stage } => {
+            let slot =
+                snapshot.builds.iter().find(|seen| Some(seen.build) == ids.build).map(|seen| seen.slot);
+            json!({ "package": ids.package, "build": ids.build, "slot": slot, "stage": stage })
+        }
+        EventKind::BuildBegan { .. }
+        | EventKind::Requested { .. }
+        | EventKind::Published { .. }
+        | EventKind::Worker { .. }
+        | EventKind::Unknown => json!({}),
     };
     let mut fields = fields(serde_json::to_value(event).unwrap_or_default());
     let kind = fields.get("type").cloned().unwrap_or_default();
@@ -77,13 +86,6 @@ impl View for Events {
     fn see(&mut self, seen: &ViewEvent, snapshot: &Snapshot) {
         let mut line = match seen {
             ViewEvent::Decided(event) => return self.print(&line(event, snapshot)),
-            ViewEvent::StageBegan(build, stage) => json!({
-                "event": "stage-began",
-                "package": build.package,
-                "build": build.build,
-                "slot": build.slot,
-                "stage": stage,
-            }),
             ViewEvent::Asked(request) => {
                 json!({ "event": "asked", "request": request.kind.as_str(), "package": request.package })
             }
@@ -194,6 +196,9 @@ mod tests {
             builds: Vec::new(),
             remaining_path_seconds: 0.0,
             bytes_fetched: 0,
+            work_seconds: (0.0, 0.0),
+            ready: Vec::new(),
+            failed: Vec::new(),
         };
         let mut follow = |view: &mut Events| {
             let next = || Some(follower.next(run)).filter(|events| !events.is_empty());

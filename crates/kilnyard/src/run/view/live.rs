@@ -1,8 +1,8 @@
 //! The view of a run on a terminal: finished packages scroll up, running builds stay below them.
 //!
 //! `render` and `lines` decide what is shown, from a snapshot and a size; this module draws it. The terminal keeps its
-//! main screen and its mode, except for the echo, so that Ctrl-C and the scroll buffer work as usual. Typed keys are
-//! not shown, and stay for the next reader of the terminal. The picture is removed when the run ends. A terminal error
+//! main screen, so that Ctrl-C and the scroll buffer work as usual. Typed keys are not shown; `keys` knows some, and `panes` does
+//! what they say. The picture is removed when the run ends. A terminal error
 //! ends the picture but not the run: from then on, plain lines are written, as in the background.
 //!
 //! Known downside: SIGKILL leaves the terminal without echo, unless the shell restores it (bash and zsh do).
@@ -11,14 +11,18 @@ mod columns;
 pub mod drawn;
 pub mod echo;
 mod estimate;
+mod keys;
 mod lines;
 mod machine;
+mod panes;
 mod render;
 mod screen;
 
 use super::{Snapshot, View, ViewEvent};
 use crate::environment_of_process;
+use kilnyard_store::RequestKind;
 use lines::Moment;
+use panes::Panes;
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Size};
@@ -28,14 +32,18 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use render::{Paragraph, Renderer};
 use screen::{Pending, Screen};
 use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The shortest time between redraws.
 const REDRAW: Duration = Duration::from_millis(200);
 /// After a gap of this length between calls, the process may have been stopped, and the cursor may have moved.
 const STOPPED_MIN: Duration = Duration::from_secs(3);
+/// The bytes at the end of a log that are read, and the lines of them that are kept.
+const LOG_BYTES: u64 = 16 << 10;
+const LOG_LINES: usize = 200;
 /// The smallest screen with room for a picture.
 const SIZE_MIN: Size = Size { width: 10, height: 4 };
 
@@ -48,6 +56,7 @@ type Drawn = Terminal<Screen<CrosstermBackend<Pending>>>;
 struct Picture {
     terminal: Drawn,
     size: Size,
+    rows: u16,
     /// The width of each of its rows, in columns.
     extents: Vec<usize>,
 }
@@ -65,11 +74,16 @@ pub struct Live {
     gauge: machine::Gauge,
     called: Instant,
     drawn: Option<Instant>,
+    panes: Panes,
+    /// The yard's folder, with the logs.
+    folder: PathBuf,
+    /// The log that was read last: when it was written, its path and its size.
+    log_read: Option<(SystemTime, PathBuf, u64)>,
 }
 
 impl Live {
     /// The view, if standard error is a terminal that can show a picture.
-    pub fn open() -> Option<Live> {
+    pub fn open(folder: &Path) -> Option<Live> {
         let environment = environment_of_process();
         let term = environment.get("TERM").filter(|term| !term.is_empty() && *term != "dumb");
         let fits = |size: Size| size.width >= SIZE_MIN.width && size.height >= SIZE_MIN.height;
@@ -90,8 +104,38 @@ impl Live {
                 gauge: machine::Gauge::default(),
                 called: Instant::now(),
                 drawn: None,
+                panes: Panes::default(),
+                folder: folder.to_owned(),
+                log_read: None,
             }
         })
+    }
+
+    /// Reads the end of the newest log of the package that is chosen, as far as this machine has it, if that has changed.
+    fn read_log(&mut self, snapshot: &Snapshot) {
+        let Some(chosen) = &self.panes.chosen else { return };
+        let folder = self.folder.join(format!("logs/{}/{chosen}", snapshot.run));
+        let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
+        let known = entries.filter_map(|entry| {
+            let metadata = entry.metadata().ok()?;
+            Some((metadata.modified().ok()?, entry.path(), metadata.len()))
+        });
+        let newest = known.max();
+        if newest == self.log_read {
+            return;
+        }
+        self.log_read = newest;
+        self.panes.log.clear();
+        let Some((_, path, size)) = &self.log_read else { return };
+        let is_open = path.extension().is_none_or(|extension| extension != "zst");
+        let path = path.to_str().map_or("", |path| path.trim_end_matches(".zst"));
+        // Of a log that is being written, the end is enough; a compressed one is read once.
+        let offset = if is_open { size.saturating_sub(LOG_BYTES) } else { 0 };
+        let text = kilnyard_process::read_log_from(Path::new(path), offset).unwrap_or_default();
+        let end = &text[text.len().saturating_sub(LOG_BYTES as usize)..];
+        let lines: Vec<String> = String::from_utf8_lossy(end).lines().map(str::to_owned).collect();
+        let skipped = lines.len().saturating_sub(LOG_LINES);
+        self.panes.log.extend_from_slice(&lines[skipped..]);
     }
 
     fn show(&mut self, paragraphs: &[Paragraph], snapshot: &Snapshot, now: Instant) {
@@ -118,7 +162,8 @@ impl Live {
         size: Size,
         is_late: bool,
     ) -> std::io::Result<()> {
-        self.place(lines::rows(snapshot.slots, size.height), size, is_late)?;
+        let panes_rows = self.panes.rows(snapshot, size.height);
+        self.place(lines::rows(snapshot.slots, panes_rows, size.height), size, is_late)?;
         let moment = Moment {
             now,
             clock: jiff::Zoned::now().datetime(),
@@ -130,7 +175,7 @@ impl Live {
         echo::turn_off();
         let Some(picture) = &mut self.picture else { return Ok(()) };
         scroll(&mut picture.terminal, paragraphs, self.is_coloured)?;
-        picture.extents = draw(&mut picture.terminal, snapshot, &moment, self.is_coloured)?;
+        picture.extents = draw(&mut picture.terminal, snapshot, &moment, &self.panes, self.is_coloured)?;
         self.drawn = Some(now);
         self.pending.send()
     }
@@ -142,7 +187,7 @@ impl Live {
         if let Some(picture) = &mut self.picture {
             let is_spoilt = !IS_SHOWN.load(Ordering::Relaxed)
                 || is_late && screen::cursor().is_some_and(|at| at != picture.terminal.backend().at());
-            if !is_spoilt && picture.size == size {
+            if !is_spoilt && picture.size == size && picture.rows == rows {
                 return Ok(());
             }
             if !is_spoilt {
@@ -167,7 +212,7 @@ impl Live {
         screen.set_cursor_position(at)?;
         screen.clear_region(ratatui::backend::ClearType::AfterCursor)?;
         let terminal = Terminal::with_options(screen, TerminalOptions { viewport: Viewport::Inline(rows) })?;
-        self.picture = Some(Picture { terminal, size, extents: Vec::new() });
+        self.picture = Some(Picture { terminal, size, rows, extents: Vec::new() });
         IS_SHOWN.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -210,8 +255,33 @@ impl View for Live {
         }
     }
 
+    fn requests(&mut self) -> Vec<(RequestKind, String)> {
+        std::mem::take(&mut self.panes.requests)
+    }
+
+    fn answered(&mut self, answer: &str) {
+        self.panes.answer = Some(answer.to_owned());
+    }
+
+    fn wants_end(&self) -> bool {
+        self.panes.wants_end
+    }
+
     fn tick(&mut self, snapshot: &Snapshot) {
         let now = Instant::now();
+        let keys = if self.picture.is_some() { keys::typed() } else { Vec::new() };
+        if !keys.is_empty() {
+            self.panes.answer = None;
+        }
+        self.panes.press(&keys, snapshot);
+        if !keys.is_empty() {
+            // What was chosen is shown at once.
+            self.drawn = None;
+        }
+        if self.panes.has_log && self.drawn.is_none_or(|drawn| now.saturating_duration_since(drawn) >= REDRAW)
+        {
+            self.read_log(snapshot);
+        }
         if self.drawn.is_none_or(|drawn| now.saturating_duration_since(drawn) >= REDRAW) {
             self.show(&[], snapshot, now);
         }
@@ -286,13 +356,14 @@ fn draw<B: Backend>(
     terminal: &mut Terminal<B>,
     snapshot: &Snapshot,
     moment: &Moment,
+    panes: &Panes,
     is_coloured: bool,
 ) -> Result<Vec<usize>, B::Error> {
     let mut extents = Vec::new();
     terminal.draw(|frame| {
         let area = frame.area();
         let mut lines: Vec<Line> =
-            lines::picture(snapshot, moment, usize::from(area.width), usize::from(area.height));
+            lines::picture(snapshot, moment, panes, usize::from(area.width), usize::from(area.height));
         for (y, line) in (area.y..area.bottom()).zip(&mut lines) {
             for span in &mut line.spans {
                 span.style = shown(span.style, is_coloured);

@@ -116,7 +116,7 @@ impl View for Plain {
             ViewEvent::Ended(RunState::Interrupted) => {
                 self.say("interrupted; the same command resumes it");
             }
-            ViewEvent::Ended(_) | ViewEvent::StageBegan(..) | ViewEvent::Decided(_) => {}
+            ViewEvent::Ended(_) | ViewEvent::Decided(_) => {}
         }
     }
 

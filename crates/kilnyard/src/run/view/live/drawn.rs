@@ -6,9 +6,11 @@
 
 use super::lines::{self, Moment};
 use super::machine::Gauge;
+use super::panes::Panes;
 use super::render::{Paragraph, Renderer};
 use super::{Snapshot, View, ViewEvent, estimate};
 use crate::error::{Context, Kind, Result};
+use kilnyard_store::RequestKind;
 use kilnyard_web::{Anchor, Drawing};
 use ratatui::style::{Color, Modifier, Style};
 use std::collections::VecDeque;
@@ -96,8 +98,8 @@ impl Drawn {
                 worked_before: self.worked_before,
                 is_stopping: self.is_stopping,
             };
-            let rows = usize::from(lines::rows(snapshot.slots, ROWS));
-            let lines = lines::picture(snapshot, &moment, COLUMNS, rows).into_iter();
+            let rows = usize::from(lines::rows(snapshot.slots, 0, ROWS));
+            let lines = lines::picture(snapshot, &moment, &Panes::default(), COLUMNS, rows).into_iter();
             let row = |line: ratatui::text::Line<'static>| {
                 let spans = line.spans.into_iter();
                 spans.map(|span| (span.style, span.content.into_owned())).collect()
@@ -132,6 +134,14 @@ impl View for Drawn {
     fn tick(&mut self, snapshot: &Snapshot) {
         self.inner.tick(snapshot);
         self.draw(snapshot, false);
+    }
+
+    fn requests(&mut self) -> Vec<(RequestKind, String)> {
+        self.inner.requests()
+    }
+
+    fn answered(&mut self, answer: &str) {
+        self.inner.answered(answer);
     }
 
     fn wants_end(&self) -> bool {

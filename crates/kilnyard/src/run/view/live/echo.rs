@@ -1,16 +1,16 @@
-//! The echo of the terminal, which is off while a picture is on the screen: typed keys would spoil it.
+//! The echo of the terminal, which is off while a picture is on the screen: typed keys would spoil it. So is the editing of lines:
+//! a key arrives when it is typed, and reading does not wait for one.
 //!
-//! Other modes stay as they are, so that keys keep their meaning, and typed text waits for the next program that reads
-//! the terminal. Only a foreground process changes the echo: in the background the terminal belongs to the shell, and
+//! Other modes stay as they are, so that Ctrl-C and Ctrl-Z keep their meaning. Only a foreground process changes the echo: in the background the terminal belongs to the shell, and
 //! the kernel would stop the process.
 
 use super::screen::is_ours;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The flags that show typed characters.
-const ECHO: LocalModes = LocalModes::ECHO.union(LocalModes::ECHONL);
+/// The flags that show typed characters, and collect them into lines.
+const ECHO: LocalModes = LocalModes::ECHO.union(LocalModes::ECHONL).union(LocalModes::ICANON);
 
 /// The bits of [`ECHO`] that were turned off; 0 if none. Not a lock, since a signal handler reads it.
 static TURNED_OFF: AtomicU32 = AtomicU32::new(0);
@@ -23,6 +23,9 @@ pub fn turn_off() {
         return;
     }
     modes.local_modes -= ECHO;
+    // A read returns at once. In the mode of lines, these are of no importance.
+    modes.special_codes[SpecialCodeIndex::VMIN] = 0;
+    modes.special_codes[SpecialCodeIndex::VTIME] = 0;
     if tcsetattr(io::stderr(), OptionalActions::Now, &modes).is_ok() {
         TURNED_OFF.fetch_or(shown.bits(), Ordering::Relaxed);
     }
@@ -36,6 +39,7 @@ pub fn restore() {
     let off = TURNED_OFF.swap(0, Ordering::Relaxed);
     if let Ok(mut modes) = tcgetattr(io::stderr()) {
         modes.local_modes |= LocalModes::from_bits_retain(off);
+        modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         // If the terminal is gone, there is nothing to restore.
         let _ = tcsetattr(io::stderr(), OptionalActions::Now, &modes);
     }

@@ -2,6 +2,7 @@
 
 use super::super::{BuildSeen, Snapshot};
 use super::machine::Machine;
+use super::panes::Panes;
 use super::{columns, estimate};
 use crate::words;
 use jiff::{SignedDuration, civil::DateTime};
@@ -46,19 +47,33 @@ pub fn clock(seconds: f64) -> String {
     }
 }
 
-/// The height of the picture: a row for each slot and two more, but at most two thirds of the screen. The rest is left
-/// for lines that scroll up.
-pub fn rows(slots: u32, screen_rows: u16) -> u16 {
-    let wanted = u16::try_from(slots).unwrap_or(u16::MAX).saturating_add(2);
+/// The height of the picture: a row for each slot, for what is below them, and two more, but at most two thirds of the
+/// screen. The rest is left for lines that scroll up.
+pub fn rows(slots: u32, panes_rows: u16, screen_rows: u16) -> u16 {
+    let wanted = u16::try_from(slots).unwrap_or(u16::MAX).saturating_add(2).saturating_add(panes_rows);
     let room = (u32::from(screen_rows) * 2 / 3) as u16;
     wanted.min(room.max(3)).min(screen_rows)
 }
 
-/// The lines of the picture, cut to these columns and rows.
-pub fn picture(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> Vec<Line<'static>> {
+/// The lines of the picture, as many as there are rows, cut to these columns.
+pub fn picture(
+    snapshot: &Snapshot,
+    moment: &Moment,
+    panes: &Panes,
+    columns: usize,
+    rows: usize,
+) -> Vec<Line<'static>> {
     let mut picture = vec![header(snapshot, moment, columns)];
     if rows > 2 {
-        picture.extend(slots(snapshot, moment, columns, rows - 2));
+        // Builds come first, but a log that was asked for has some rows.
+        let wanted = usize::from(panes.rows(snapshot, u16::MAX)).min(match panes.has_log {
+            true => (rows - 2) * 2 / 3,
+            false => (rows - 2).saturating_sub(snapshot.slots as usize),
+        });
+        picture.extend(slots(snapshot, moment, panes, columns, rows - 2 - wanted));
+        picture.extend(panes.lines(snapshot, columns, wanted));
+        // The last line is the last row.
+        picture.resize(rows - 1, Line::default());
     }
     if rows > 1 {
         picture.push(last(snapshot, moment, columns));
@@ -97,7 +112,7 @@ fn header(snapshot: &Snapshot, moment: &Moment, columns: usize) -> Line<'static>
     let room = columns.saturating_sub(width(&chosen) + GAP.len() + 2).min(BAR_COLUMNS_MAX);
     let mut spans = vec![run];
     if room >= BAR_COLUMNS_MIN {
-        let filled = if total == 0 { 0 } else { (done as f64 / total as f64 * room as f64) as usize };
+        let filled = (part(snapshot, moment) * room as f64) as usize;
         spans.push(Span::from(format!("{GAP}[{:room$}]", "=".repeat(filled.min(room)))));
     }
     for fact in chosen {
@@ -107,17 +122,37 @@ fn header(snapshot: &Snapshot, moment: &Moment, columns: usize) -> Line<'static>
     fit(spans, columns)
 }
 
+/// The part of the work that is done, from 0 to 1: by estimated time, or by the number of packages if nothing was estimated.
+fn part(snapshot: &Snapshot, moment: &Moment) -> f64 {
+    let (done, all) = snapshot.work_seconds;
+    if !(all > 0.0 && all.is_finite()) {
+        let (done, total) = snapshot.done();
+        return if total == 0 { 0.0 } else { done as f64 / total as f64 };
+    }
+    let gone = snapshot.builds.iter().map(|build| {
+        let gone = moment.now.saturating_duration_since(build.started).as_secs_f64();
+        gone.min(build.estimate_seconds.max(0.0))
+    });
+    ((done + gone.sum::<f64>()) / all).clamp(0.0, 1.0)
+}
+
 fn left(snapshot: &Snapshot, moment: &Moment) -> Option<f64> {
     let left = estimate::left_seconds(snapshot, moment.worked_before, moment.now);
     left.filter(|left| *left > 0.0).map(estimate::rounded)
 }
 
 /// A line for each slot if they fit, or the oldest builds and the number of the others.
-fn slots(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> Vec<Line<'static>> {
+fn slots(
+    snapshot: &Snapshot,
+    moment: &Moment,
+    panes: &Panes,
+    columns: usize,
+    rows: usize,
+) -> Vec<Line<'static>> {
     let mut builds: Vec<&BuildSeen> = snapshot.builds.iter().collect();
     if snapshot.slots as usize <= rows && builds.len() <= rows {
         builds.sort_by_key(|build| build.slot);
-        let mut texts = table(&builds, moment, columns).into_iter();
+        let mut texts = table(&builds, moment, panes, columns).into_iter();
         let mut fetching = snapshot.count(PackageState::Ready);
         let taken = |slot: u32| builds.iter().any(|build| build.slot == slot);
         let mut lines = Vec::new();
@@ -138,7 +173,7 @@ fn slots(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> V
     }
     builds.sort_by_key(|build| (build.started, build.slot));
     let shown = builds.len().min(rows.saturating_sub(1));
-    let mut lines = table(&builds[..shown], moment, columns);
+    let mut lines = table(&builds[..shown], moment, panes, columns);
     let free = u64::from(snapshot.slots).saturating_sub(builds.len() as u64);
     let more = match (builds.len() - shown, free) {
         (0, free) => format!("and {free} free"),
@@ -150,7 +185,7 @@ fn slots(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> V
 }
 
 /// A table of builds. Less important columns are left out if they do not fit.
-fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'static>> {
+fn table(builds: &[&BuildSeen], moment: &Moment, panes: &Panes, columns: usize) -> Vec<Line<'static>> {
     let cells: Vec<[String; 7]> = builds.iter().map(|build| cells(build, moment)).collect();
     let widest = |column: usize| cells.iter().map(|row| columns::width(&row[column])).max().unwrap_or(0);
     let widths: Vec<usize> = (0..7).map(widest).collect();
@@ -164,7 +199,9 @@ fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'st
     let enough = name.min(NAME_COLUMNS_MIN.max(columns / 4));
     let choice = choices.iter().find(|choice| room(choice) >= enough).unwrap_or(&choices[4]);
     let name = name.min(room(choice));
-    let line = |row: &[String; 7]| {
+    let line = |(row, build): (&[String; 7], &&BuildSeen)| {
+        let elapsed = moment.now.saturating_duration_since(build.started).as_secs_f64();
+        let is_late = build.estimate_seconds >= 1.0 && elapsed > build.estimate_seconds;
         let mut spans = vec![Span::from(format!("{:>1$}", row[0], widths[0])), Span::from(GAP)];
         spans.push(Span::from(padded(&columns::cut(&row[1], name), name)));
         for column in &choice[1..] {
@@ -174,11 +211,14 @@ fn table(builds: &[&BuildSeen], moment: &Moment, columns: usize) -> Vec<Line<'st
                 3 | 5 | 6 => format!("{:>1$}", row[*column], widths[*column]),
                 _ => padded(&row[*column], widths[*column]),
             };
-            spans.push(Span::from(cell));
+            let span = Span::from(cell);
+            // It takes longer than was estimated.
+            spans.push(if is_late && matches!(column, 3 | 4) { span.yellow() } else { span });
         }
-        fit(spans, columns)
+        let line = fit(spans, columns);
+        if panes.chosen.as_ref() == Some(&build.package) { line.reversed() } else { line }
     };
-    cells.iter().map(line).collect()
+    cells.iter().zip(builds).map(line).collect()
 }
 
 fn cells(build: &BuildSeen, moment: &Moment) -> [String; 7] {

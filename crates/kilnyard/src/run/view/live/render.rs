@@ -89,7 +89,7 @@ impl Renderer {
             ViewEvent::Ended(RunState::Interrupted) => {
                 one("interrupted; the same command resumes it".to_owned())
             }
-            ViewEvent::Ended(_) | ViewEvent::StageBegan(..) | ViewEvent::Decided(_) => Vec::new(),
+            ViewEvent::Ended(_) | ViewEvent::Decided(_) => Vec::new(),
         }
     }
 

@@ -22,6 +22,7 @@ pub fn snapshot(slots: u32, busy: u32) -> Snapshot {
         stage_started: ago(now, 10),
         cores: 3,
         memory_bytes: 50 << 20,
+        processes: (0, 0),
         estimate_seconds: 60.0,
     };
     Snapshot {
@@ -35,6 +36,9 @@ pub fn snapshot(slots: u32, busy: u32) -> Snapshot {
         builds: (0..busy).map(build).collect(),
         remaining_path_seconds: 80.0,
         bytes_fetched: 12 << 20,
+        work_seconds: (0.0, 0.0),
+        ready: Vec::new(),
+        failed: Vec::new(),
     }
 }
 
@@ -63,7 +67,7 @@ fn lines_scroll_up_above_the_picture() {
     let run = snapshot(2, 1);
     for number in 0..20 {
         scroll(&mut terminal, &[paragraph(&format!("line {number}"))], true).unwrap();
-        draw(&mut terminal, &run, &moment(), true).unwrap();
+        draw(&mut terminal, &run, &moment(), &Panes::default(), true).unwrap();
     }
     let rows = terminal.backend().rows();
     assert_eq!(rows[..6], ["line 14", "line 15", "line 16", "line 17", "line 18", "line 19"]);
@@ -81,9 +85,9 @@ fn lines_scroll_up_above_the_picture() {
 fn a_shorter_line_leaves_nothing_of_a_longer_one() {
     let mut terminal = terminal(80, 10, 2, 4);
     let mut run = snapshot(2, 2);
-    draw(&mut terminal, &run, &moment(), true).unwrap();
+    draw(&mut terminal, &run, &moment(), &Panes::default(), true).unwrap();
     run.builds.clear();
-    let extents = draw(&mut terminal, &run, &moment(), true).unwrap();
+    let extents = draw(&mut terminal, &run, &moment(), &Panes::default(), true).unwrap();
     let rows = terminal.backend().rows();
     assert_eq!(rows[3..5], ["1  free", "2  free"]);
     let widths: Vec<usize> = rows[2..6].iter().map(|row| columns::width(row)).collect();
@@ -95,10 +99,10 @@ fn any_size_can_be_drawn() {
     for width in [1, 9, 20, 40, 200] {
         for height in [1, 2, 3, 4, 12, 24] {
             for slots in [0, 2, 64] {
-                let mut terminal = terminal(width, height, height - 1, lines::rows(slots, height));
+                let mut terminal = terminal(width, height, height - 1, lines::rows(slots, 0, height));
                 let failure = [paragraph("a failure of some length with 漢字 in it"), paragraph("")];
                 scroll(&mut terminal, &failure, true).unwrap();
-                draw(&mut terminal, &snapshot(slots, slots), &moment(), true).unwrap();
+                draw(&mut terminal, &snapshot(slots, slots), &moment(), &Panes::default(), true).unwrap();
                 take_off(&mut terminal).unwrap();
             }
         }

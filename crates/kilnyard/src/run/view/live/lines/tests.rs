@@ -13,7 +13,7 @@ fn moment(now: Instant) -> Moment {
 }
 
 fn texts(snapshot: &Snapshot, moment: &Moment, columns: usize, rows: usize) -> Vec<String> {
-    picture(snapshot, moment, columns, rows).iter().map(ToString::to_string).collect()
+    picture(snapshot, moment, &Panes::default(), columns, rows).iter().map(ToString::to_string).collect()
 }
 
 fn demo(now: Instant) -> Snapshot {
@@ -74,9 +74,8 @@ fn nothing_is_ever_too_wide_or_too_high() {
             }
             for columns in [1, 5, 20, 40, 80, 300] {
                 for height in 1..30 {
-                    let lines = picture(&run, &moment(now), columns, height);
-                    assert!(lines.len() <= height);
-                    assert!(lines.len() <= slots as usize + 3);
+                    let lines = picture(&run, &moment(now), &Panes::default(), columns, height);
+                    assert_eq!(lines.len(), height);
                     for line in &lines {
                         assert!(line.width() <= columns, "{columns}: {line}");
                         assert!(!line.to_string().contains(char::is_control), "{line:?}");
@@ -128,7 +127,7 @@ fn a_run_of_which_nothing_is_known_and_one_that_stops() {
     assert!(texts[3].starts_with("cores ? of "), "{}", texts[3]);
     assert!(!texts.concat().contains("about"));
     let stopping = Moment { is_stopping: true, ..moment(now) };
-    let lines = picture(&demo(now), &stopping, 80, 4);
+    let lines = picture(&demo(now), &stopping, &Panes::default(), 80, 4);
     let header = lines[0].to_string();
     assert!(header.ends_with("2:10 elapsed, stopping"), "{header}");
 }
@@ -142,5 +141,8 @@ fn times_read_well() {
     assert_eq!(clock(f64::NAN), "0:00");
     let evening = jiff::civil::date(2024, 5, 6).at(23, 50, 0, 0);
     assert_eq!(end(1200.0, evening).as_deref(), Some("end about Tue 07 May 00:10"));
-    assert_eq!((rows(2, 24), rows(64, 24), rows(64, 3), rows(0, 24)), (4, 16, 3, 2));
+    assert_eq!(
+        (rows(2, 0, 24), rows(64, 0, 24), rows(64, 0, 3), rows(0, 0, 24), rows(2, 3, 24)),
+        (4, 16, 3, 2, 7)
+    );
 }

@@ -1,14 +1,12 @@
 //! The edges of the set, from the plan in the store.
 
-use crate::commands::unplanned;
-use crate::error::{Error, Result};
-use crate::plan::keep_current;
+use crate::error::Result;
+use crate::estimates::Estimates;
+use crate::shape::Shape;
 use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
 use kilnyard_schedule::Work;
-use kilnyard_yard::estimates::Estimates;
-use kilnyard_yard::remedy::Remedy;
-use kilnyard_yard::shape::Shape;
+use kilnyard_store::Store;
 use std::collections::{HashMap, HashSet};
 
 /// Which way edges are followed.
@@ -32,7 +30,7 @@ pub struct Step {
 }
 
 /// See the module documentation.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Edges {
     names: Vec<String>,
     left_out: HashSet<String>,
@@ -44,11 +42,11 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// The edges of the current plan, which is made if there is none. Packages that are left out have none.
-    pub fn read(yard: &Yard) -> Result<Edges> {
-        super::super::ensure_scanned(yard)?;
-        let mut store = yard.store()?;
-        keep_current(yard, &mut *store)?;
+    /// The edges of the stored plan. Packages that are left out have none.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn read(store: &dyn Store) -> Result<Edges> {
         let mut edges = Edges::default();
         let mut needs: Vec<String> = Vec::new();
         store
@@ -104,24 +102,29 @@ impl Edges {
         }
     }
 
-    /// The number of a package of this yard.
-    ///
-    /// # Errors
-    /// The graph has no package of this name. The error says why.
-    pub fn find(&self, yard: &Yard, name: &str) -> Result<u32> {
-        match self.numbers.get(name) {
-            Some(number) => Ok(*number),
-            None if self.left_out.contains(name) => {
-                Err(Error::usage(format!("{name} is left out, so it has no dependencies in the set"))
-                    .hint(Remedy::command(format!("why {name}"))))
-            }
-            None => Err(unplanned(yard, name, &self.names)?),
-        }
+    /// The number of a package. Absent if the plan does not have it, or leaves it out.
+    pub fn find(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
+    }
+
+    /// Whether the plan leaves a package out.
+    pub fn is_left_out(&self, name: &str) -> bool {
+        self.left_out.contains(name)
+    }
+
+    /// The names of all packages.
+    pub fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// The number of packages.
     pub fn len(&self) -> usize {
         self.names.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
     }
 
     /// The name of a package.

@@ -211,7 +211,7 @@ fn followed(shared: &Shared) {
         for link in text.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
             let (file, _) = link.split_once('#').unwrap_or((link, ""));
             let target = page.parent().unwrap().join(file.replace("%2C", ","));
-            assert!(file.is_empty() || target.exists(), "{}: {link}", page.display());
+            let target = target.canonicalize().unwrap_or_else(|_| panic!("{}: {link}", page.display()));
             if file.ends_with(".html") && !seen.contains(&target) {
                 seen.push(target.clone());
                 open.push(target);

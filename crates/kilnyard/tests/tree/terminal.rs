@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 
 pub const CASES: &[Trial] = &[
     ("typed_keys_do_not_spoil_a_run_on_a_terminal", typed_keys),
-    ("keys_on_a_terminal_choose_skip_and_end", keys_of_a_run),
     ("status_shows_the_activity_before_the_first_run", before_the_first_run),
     ("a_shell_on_another_machine_has_a_terminal", shell_elsewhere),
 ];
@@ -110,31 +109,6 @@ fn typed_keys(shared: &Shared) {
     }
     until("the program ends", || build.child.try_wait().unwrap().is_some());
     assert_eq!(build.child.wait().unwrap().code(), Some(130), "{}", build.shown());
-    assert!(build.echoes(), "the terminal is left as it was");
-}
-
-fn keys_of_a_run(shared: &Shared) {
-    let tree = MiniTree::new(&[
-        ("slow/one", "do-build:\n\t@echo some line of a log; sleep 605"),
-        ("slow/two", "do-build:\n\t@echo some line of a log; sleep 606"),
-    ]);
-    let yard = shared.yard("terminal-keys", &tree, &[]);
-    let mut build = OnTerminal::start(&yard, &["build"]);
-    until("both are built", || yard.building().len() == 2);
-    until("the terminal shows no keys", || !build.echoes());
-    let mut press = |keys: &[u8]| build.keyboard.write_all(keys).unwrap();
-    // Nothing is chosen, and one q is not enough.
-    press(b"sq");
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    press(b"\x1b[Bl");
-    until("the log is shown", || build.shown().contains("some line of a log"));
-    let mut press = |keys: &[u8]| build.keyboard.write_all(keys).unwrap();
-    press(b"ls");
-    until("one of them is skipped", || yard.building().len() == 1);
-    until("the answer is shown", || build.shown().contains("asked to skip slow/"));
-    let mut press = |keys: &[u8]| build.keyboard.write_all(keys).unwrap();
-    press(b"qq");
-    until("the program ends", || build.child.try_wait().unwrap().is_some());
     assert!(build.echoes(), "the terminal is left as it was");
 }
 

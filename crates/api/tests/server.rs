@@ -579,6 +579,35 @@ fn a_slow_reader_delays_no_other_and_misses_nothing() {
 }
 
 #[test]
+fn readers_without_a_name_are_more_than_strangers() {
+    let bench = Bench::start(&[Scope::Read]);
+    let address = bench.server.address();
+    let ask = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head = "GET /api/v1/events?after=5 HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        std::io::BufReader::new(stream)
+    };
+    // The server takes a quarter of the files, with two for each connection, and strangers get a quarter of that.
+    let files_max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let strangers_max = (files_max / 32).min(1024) as usize;
+    *bench.site.1.lock().unwrap() = 6;
+    // Each is let in before the next: until then, it is a stranger.
+    let mut readers: Vec<_> = (0..strangers_max + 20)
+        .map(|_| {
+            let mut reader = ask();
+            assert_eq!(numbers(&mut reader, 1), [6]);
+            reader
+        })
+        .collect();
+    *bench.site.1.lock().unwrap() = 7;
+    for reader in &mut readers {
+        assert_eq!(numbers(reader, 1), [7]);
+    }
+}
+
+#[test]
 fn a_reader_without_a_token_any_more_gets_no_pages() {
     let bench = Bench::start(&[]);
     let anna = bench.token("anna", &[Scope::Request], None);

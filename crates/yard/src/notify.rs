@@ -15,7 +15,7 @@ pub mod decide;
 pub mod deliver;
 
 use crate::config::notify::{Notify, Occasion};
-use crate::error::{Context, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::yard::{Yard, store_error};
 use decide::{Decider, Occurred};
 use serde::{Deserialize, Serialize};
@@ -63,17 +63,16 @@ pub struct Delivered {
 }
 
 /// What was delivered to each receiver, by its title.
-pub fn delivered(yard: &Yard) -> BTreeMap<String, Delivered> {
-    read(yard).unwrap_or_default()
-}
-
-fn read(yard: &Yard) -> std::io::Result<BTreeMap<String, Delivered>> {
+///
+/// # Errors
+/// The file of it cannot be read, or was damaged.
+pub fn delivered(yard: &Yard) -> Result<BTreeMap<String, Delivered>> {
+    let failed = "read what was notified";
     match fs_err::read(yard.path(FILE)) {
-        Ok(text) => {
-            serde_json::from_slice(&text).map_err(|error| std::io::Error::other(format!("{FILE}: {error}")))
-        }
+        Ok(text) => serde_json::from_slice(&text)
+            .map_err(|error| Error::new(Kind::Machine, format!("failed to {failed}: {FILE}: {error}"))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
-        Err(error) => Err(error),
+        Err(error) => Err(error).context(Kind::Machine, failed),
     }
 }
 
@@ -119,7 +118,8 @@ impl Notifier {
         let Ok(last) = yard.store().and_then(|store| store.last_event().map_err(store_error)) else { return };
         let ends = Instant::now() + at_most;
         let is_settled = || {
-            let delivered = delivered(yard);
+            // What cannot be read is written anew by the next delivery.
+            let delivered = delivered(yard).unwrap_or_default();
             yard.config
                 .notify
                 .iter()
@@ -172,10 +172,13 @@ impl Shared {
             }
         };
         self.has_lock.store(true, Ordering::Relaxed);
-        if let Err(error) = read(&self.yard) {
-            (self.warn)(&format!("notifications: {error}: what is pending is not known any more"));
+        match delivered(&self.yard) {
+            Ok(known) => *self.delivered() = known,
+            Err(error) => {
+                let why = error.one_line();
+                (self.warn)(&format!("notifications: {why}: what is pending is not known any more"));
+            }
         }
-        *self.delivered() = delivered(&self.yard);
         std::thread::scope(|scope| {
             for table in tables {
                 scope.spawn(|| self.follow(table));

@@ -31,7 +31,7 @@ pub fn run(yard: &Yard, options: &cli::Notify) -> Result<ExitCode> {
         }
         return Ok(if has_failed { ExitCode::from(Kind::Machine as u8) } else { ExitCode::SUCCESS });
     }
-    let known = delivered(yard);
+    let known = delivered(yard)?;
     if options.json {
         let all = tables.iter().map(|table| {
             let title = table.title();

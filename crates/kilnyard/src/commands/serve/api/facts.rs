@@ -254,7 +254,12 @@ impl Opened {
     }
 
     pub fn history(&mut self, package: &str, count: usize) -> Answer<PackageHistory> {
-        let edges = self.edges().unwrap_or_default();
+        let edges = match self.edges() {
+            Ok(edges) => edges,
+            // Without a plan, nothing is known to need it.
+            Err(Trouble::Absent(_)) => Arc::default(),
+            Err(trouble) => return Err(trouble),
+        };
         let blocks = match self.picture(None) {
             Ok(picture) => packages::blocked_by(picture, package),
             Err(Trouble::Absent(_)) => Vec::new(),

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 pub const CASES: &[Trial] = &[
     ("typed_keys_do_not_spoil_a_run_on_a_terminal", typed_keys),
+    ("keys_on_a_terminal_choose_skip_and_end", keys_of_a_run),
     ("status_shows_the_activity_before_the_first_run", before_the_first_run),
     ("a_shell_on_another_machine_has_a_terminal", shell_elsewhere),
 ];
@@ -107,6 +108,31 @@ fn typed_keys(shared: &Shared) {
         build.keyboard.write_all(b"\x03").unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
+    until("the program ends", || build.child.try_wait().unwrap().is_some());
+    assert_eq!(build.child.wait().unwrap().code(), Some(130), "{}", build.shown());
+    assert!(build.echoes(), "the terminal is left as it was");
+}
+
+/// This terminal never says where its cursor is, so that each key that changes the height of the picture is followed by a
+/// query of half a second: keys that come meanwhile count.
+fn keys_of_a_run(shared: &Shared) {
+    // A text without blanks, since only cells that change are written.
+    let tree = MiniTree::new(&[
+        ("slow/one", "do-build:\n\t@echo 0918273645; sleep 605"),
+        ("slow/two", "do-build:\n\t@echo 0918273645; sleep 606"),
+    ]);
+    let yard = shared.yard("terminal-keys", &tree, &[]);
+    let mut build = OnTerminal::start(&yard, &["build"]);
+    until("both are built", || yard.building().len() == 2);
+    until("the terminal shows no keys", || !build.echoes());
+    // Nothing is chosen, and one q is not enough.
+    build.keyboard.write_all(b"sq").unwrap();
+    until("it asks for another q", || build.shown().contains("again"));
+    build.keyboard.write_all(b"\x1b[Bl").unwrap();
+    until("the log is shown", || build.shown().contains("0918273645"));
+    build.keyboard.write_all(b"ls").unwrap();
+    until("one of them is skipped", || yard.building().len() == 1);
+    build.keyboard.write_all(b"qq").unwrap();
     until("the program ends", || build.child.try_wait().unwrap().is_some());
     assert_eq!(build.child.wait().unwrap().code(), Some(130), "{}", build.shown());
     assert!(build.echoes(), "the terminal is left as it was");

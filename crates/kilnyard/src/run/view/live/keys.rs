@@ -1,6 +1,6 @@
 //! The keys that a run on a terminal knows, read without waiting.
 
-use super::screen::is_ours;
+use super::screen::{is_ours, take_typed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, IsTerminal};
 
@@ -37,12 +37,13 @@ pub fn typed() -> Vec<Key> {
     let mut ready = [PollFd::new(&input, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // A shell that continues this process may have turned the mode of lines on again, in which a read waits for one.
-    if !matches!(poll(&mut ready, Some(&now)), Ok(1..)) {
-        return Vec::new();
+    let mut typed = take_typed();
+    if matches!(poll(&mut ready, Some(&now)), Ok(1..)) {
+        let mut bytes = [0; BYTES_MAX];
+        let count = rustix::io::read(&input, &mut bytes).unwrap_or(0);
+        typed.extend_from_slice(&bytes[..count]);
     }
-    let mut bytes = [0; BYTES_MAX];
-    let count = rustix::io::read(&input, &mut bytes).unwrap_or(0);
-    parse(&bytes[..count])
+    parse(&typed)
 }
 
 fn parse(mut bytes: &[u8]) -> Vec<Key> {

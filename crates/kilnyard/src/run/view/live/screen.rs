@@ -2,7 +2,7 @@
 //!
 //! Output is buffered, so that a redraw is one write. The cursor's position is queried only when a picture is placed,
 //! on the terminal itself, not on standard output. The echo is off during the query; keyboard signals stay enabled,
-//! and the mode is restored. Known downside: keys typed during the query are lost.
+//! and the mode is restored. Keys that are typed during the query are kept for `keys`.
 
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
@@ -12,13 +12,27 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long to wait for the cursor's position: a slow line answers, a dumb terminal never does.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 /// An answer has about ten bytes; typed keys may come before it.
 const ANSWER_BYTES_MAX: usize = 4096;
+
+/// What was typed while the cursor's position was queried.
+static TYPED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+/// Takes what was typed while the cursor's position was queried.
+pub fn take_typed() -> Vec<u8> {
+    std::mem::take(&mut *TYPED.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn keep_typed(bytes: &[u8]) {
+    TYPED.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+}
 
 /// Buffered output.
 #[derive(Clone, Debug, Default)]
@@ -82,36 +96,45 @@ pub fn cursor() -> Option<Position> {
     tcsetattr(&terminal, OptionalActions::Now, &modes).ok()?;
     let _quiet = Quiet { terminal: &terminal.try_clone().ok()?, before };
     terminal.write_all(b"\x1b[6n").ok()?;
+    let (position, typed) = answer(&mut terminal);
+    keep_typed(&typed);
+    position
+}
+
+/// Reads the answer to the query, and what was typed before and after it.
+fn answer(terminal: &mut File) -> (Option<Position>, Vec<u8>) {
     let asked = Instant::now();
     let mut answer = Vec::new();
     while answer.len() < ANSWER_BYTES_MAX {
-        let left = ANSWER_MAX.checked_sub(asked.elapsed())?;
+        let Some(left) = ANSWER_MAX.checked_sub(asked.elapsed()) else { break };
         let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-        let mut waiting = [PollFd::new(&terminal, PollFlags::IN)];
+        let mut waiting = [PollFd::new(&*terminal, PollFlags::IN)];
         // Interrupted by a signal: waits for the rest of the time.
         let _ = poll(&mut waiting, Some(&timeout));
         let mut bytes = [0; 64];
         let count = match terminal.read(&mut bytes) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            Err(_) => return None,
+            Err(_) => break,
         };
         answer.extend_from_slice(&bytes[..count]);
-        if let Some(position) = parse(&answer) {
-            return Some(position);
+        if let Some((position, place)) = parse(&answer) {
+            answer.drain(place);
+            return (Some(position), answer);
         }
     }
-    None
+    (None, answer)
 }
 
-/// Finds `ESC [ row ; column R`, counted from one.
-fn parse(answer: &[u8]) -> Option<Position> {
-    let text = String::from_utf8_lossy(answer);
-    text.match_indices("\u{1b}[").find_map(|(index, start)| {
-        let (row, rest) = text[index + start.len()..].split_once(';')?;
-        let (column, _) = rest.split_once('R')?;
+/// Finds `ESC [ row ; column R`, counted from one, and its place.
+fn parse(answer: &[u8]) -> Option<(Position, Range<usize>)> {
+    (0..answer.len()).find_map(|start| {
+        let rest = answer[start..].strip_prefix(b"\x1b[")?;
+        let length = rest.iter().position(|byte| !byte.is_ascii_digit() && *byte != b';')?;
+        let (row, column) = std::str::from_utf8(&rest[..length]).ok()?.split_once(';')?;
         let (row, column): (u16, u16) = (row.parse().ok()?, column.parse().ok()?);
-        Some(Position { x: column.checked_sub(1)?, y: row.checked_sub(1)? })
+        let position = Position { x: column.checked_sub(1)?, y: row.checked_sub(1)? };
+        (rest[length] == b'R').then(|| (position, start..start + 2 + length + 1))
     })
 }
 
@@ -229,8 +252,8 @@ mod tests {
 
     #[test]
     fn the_answer_is_found_among_what_was_typed() {
-        assert_eq!(parse(b"\x1b[24;1R"), Some(Position { x: 0, y: 23 }));
-        assert_eq!(parse(b"ls\n\x1b[A\x1b[3;80R"), Some(Position { x: 79, y: 2 }));
+        assert_eq!(parse(b"\x1b[24;1R"), Some((Position { x: 0, y: 23 }, 0..7)));
+        assert_eq!(parse(b"ls\n\x1b[A\x1b[3;80Rl"), Some((Position { x: 79, y: 2 }, 6..13)));
         for odd in
             ["", "\u{1b}[", "\u{1b}[24;1", "\u{1b}[0;0R", "\u{1b}[99999;1R", "\u{1b}[;R", "\u{1b}[x;yR"]
         {

@@ -12,6 +12,7 @@
 //!
 //! Known downside: benchmarks of whole builds need a yard whose mirror responds.
 
+mod block;
 mod child;
 mod debian;
 mod demo;
@@ -138,6 +139,8 @@ pub enum BenchName {
     Fakeroot,
     /// The cost of monitoring a build.
     Monitor,
+    /// Kilnyard's block devices compared with nbdkit's, over NBD and below ext4. It needs fio, and root for file systems.
+    Block,
     /// Building a real package with every root backend that works on this machine, and with dependencies as layers;
     /// ends with a recommendation.
     Roots,
@@ -188,6 +191,7 @@ pub fn measure(
     match options.name {
         BenchName::Overhead => overhead::measure(&yard()?, &options.package, trial, peer),
         BenchName::Demo => demo::measure(&yard()?, trial, peer),
+        BenchName::Block => block::measure(trial),
         BenchName::Check => debian::check::measure(&yard()?, trial),
         BenchName::Farm => farm::measure(&yard()?, trial),
         BenchName::FarmLogs => {

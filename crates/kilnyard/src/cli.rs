@@ -2,6 +2,7 @@
 
 mod farm;
 mod keys;
+mod machines;
 mod mirror;
 mod people;
 mod reports;
@@ -12,6 +13,7 @@ mod tries;
 
 pub use farm::{API_ADDRESS, Admission, Pools, Serve, Worker, Workers, WorkersAction};
 pub use keys::{InToken, Keys, KeysAction};
+pub use machines::{Hazards, Root, RootPlan, RootRequests};
 pub use mirror::{Mirror, MirrorAction};
 pub use people::{People, PeopleAction};
 pub use reports::{Notify, Report, Service, ServiceOf, Watch};
@@ -204,6 +206,9 @@ pub enum Command {
     /// Inspect build roots.
     #[command(subcommand)]
     Root(Root),
+    /// Find instructions that stall or crash the machines that packages run on, in files, packages, folders, or the yard's
+    /// layers.
+    Hazards(Hazards),
     /// Export a build with everything it needs, for `kilnyard worker` on this or another machine.
     Lease(Lease),
     /// Let workers on other machines take part in the builds of this yard; serve its pages and its API.
@@ -627,23 +632,6 @@ pub struct Shell {
     /// The command to run; a shell by default.
     #[arg(last = true)]
     pub command: Vec<String>,
-}
-
-/// `root`.
-#[derive(Debug, Subcommand)]
-pub enum Root {
-    /// Show how the root of a package's next build would be made and removed.
-    Plan(RootPlan),
-}
-
-/// `root plan`.
-#[derive(Debug, Args)]
-pub struct RootPlan {
-    /// A package of the yard, by the name that `kilnyard plan --all` shows.
-    pub package: String,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `publish`.

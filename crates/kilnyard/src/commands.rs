@@ -9,6 +9,7 @@ mod deps;
 mod diff;
 mod doctor;
 pub mod fakeroot;
+mod hazards;
 mod history;
 mod init;
 mod keys;
@@ -108,7 +109,9 @@ pub fn run(given: Given) -> Result<ExitCode> {
         Command::Skip(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Skip, &names.packages),
         Command::Bump(names) => requests::run(&yard()?, kilnyard_store::RequestKind::Bump, &names.packages),
         Command::Shell(options) => shell::run(&yard()?, &options),
+        Command::Hazards(options) => hazards::run(yard, &options),
         Command::Root(cli::Root::Plan(options)) => root::plan(&yard()?, &options),
+        Command::Root(cli::Root::Requests(options)) => root::requests(yard, &options),
         Command::Try(options) => tries::run(&console.whole()?, console.target.as_deref(), &options),
         Command::Publish(options) => each(&console, &|yard| publish::run(yard, &options)),
         Command::Clean(options) => each(&console, &|yard| clean::run(yard, &options)),

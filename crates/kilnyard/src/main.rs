@@ -21,8 +21,11 @@ use kilnyard_yard::{
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // In a virtual machine, it is process 1.
+    kilnyard_vm::become_guest_if_started_as_process_1();
     // To enter a build's root, this program starts itself again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
+    kilnyard_block::become_server_if_asked();
     kilnyard_process::become_inspector_if_asked();
     // So do keys, in a sandbox of their own.
     kilnyard_yard::signing::process::become_signer_if_asked();

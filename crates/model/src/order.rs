@@ -313,6 +313,27 @@ pub struct BuildTerms {
     /// The maximum number of processes and threads of a command at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_max: Option<u32>,
+    /// The virtual machine that its commands run in; absent if they run on the worker's machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineTerms>,
+}
+
+/// A virtual machine for the commands of a build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineTerms {
+    /// The number of its processors.
+    pub cores: u32,
+    /// The size of its memory.
+    pub memory_bytes: u64,
+}
+
+impl MachineTerms {
+    /// One processor: a build that stalls it stalls no other.
+    pub const CORES: u32 = 1;
+    /// Enough for a compiler and a linker.
+    pub const MEMORY_BYTES: u64 = 2 << 30;
+    /// The least memory: enough for the kernel and its first process.
+    pub const MEMORY_BYTES_MIN: u64 = 512 << 20;
 }
 
 impl BuildTerms {

@@ -59,8 +59,10 @@ pub use terminal::Terminal;
 pub use watch::{Watched, run, run_watched};
 pub use written::Writing;
 
+use serde::{Deserialize, Serialize};
+
 /// What the processes of a command are doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// Living processes.
     pub processes: u32,
@@ -71,7 +73,7 @@ pub struct Sample {
 }
 
 /// How a command ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum End {
     /// The command exited with this code (128 plus the signal number if a signal killed it).
     Exit(i32),
@@ -86,7 +88,7 @@ pub enum End {
 }
 
 /// What a command did and used.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandOutcome {
     /// How it ended.
     pub end: End,

@@ -1,5 +1,7 @@
 //! The limits of a command, some of them learned from earlier builds.
 
+use serde::{Deserialize, Serialize};
+
 /// The factor between the highest recorded time of a stage and its limit.
 pub const LEARNED_TIMES: f64 = 10.0;
 /// The factor between the highest recorded size and its limit, for memory and for bytes written.
@@ -47,7 +49,7 @@ pub struct StagePeaks {
 }
 
 /// The limits of one command. An absent limit means unlimited.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// The longest time it may run.
     pub wall_seconds_max: f64,
@@ -109,7 +111,7 @@ impl LimitRules {
 }
 
 /// A limit that a command exceeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Passed {
     /// It ran too long.
     Wall,

@@ -3,10 +3,11 @@
 //! The kernel counts stalls for every cgroup v2, with or without controllers. If a command has a group of its own,
 //! its figures are read; otherwise those of the whole machine are, and the result says so.
 
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Stall times in seconds; absent where the kernel does not count them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stalls {
     /// Waiting for a core.
     pub cpu_seconds: Option<f64>,

@@ -8,6 +8,7 @@
 //! Known downside: a walk does not see a deleted file that is only mapped into memory and open nowhere.
 
 use crate::inspector::Inspector;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +22,7 @@ const WALK_INTERVAL_MAX: Duration = Duration::from_secs(20);
 const WALK_SHARE: u32 = 20;
 
 /// Where a command writes, and how much it may write there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Writing {
     /// The folders, as paths outside the sandbox.
     pub folders: Vec<PathBuf>,

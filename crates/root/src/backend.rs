@@ -44,12 +44,14 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Whether everything that a build writes goes to memory, if it fits.
+    /// Whether everything that a build writes goes to memory, if it fits. On a block device, what does not fit goes to the
+    /// disk.
     pub fn is_in_memory(self) -> bool {
         match self.backend {
             Backend::Overlay => self.scratch == Scratch::Memory,
             Backend::Tmpfs => true,
-            Backend::Copy | Backend::Block => false,
+            Backend::Block => self.device.is_in_memory(),
+            Backend::Copy => false,
         }
     }
 
@@ -79,6 +81,9 @@ impl Roots {
     /// Plans the root of a build to which this much memory was promised, for the whole root or for its work folder.
     pub fn in_memory(self, size_bytes_max: u64) -> Making {
         let (form, place) = match self.is_in_memory() {
+            true if self.backend == Backend::Block => {
+                (Form::Image(Device { memory_bytes_max: size_bytes_max, ..self.device }), Place::Disk)
+            }
             true if self.copies_to_memory() => (Form::Copy, Place::Memory { size_bytes_max }),
             true => (Form::Overlay, Place::Memory { size_bytes_max }),
             false => (self.of_build().form, Place::WorkInMemory { size_bytes_max }),

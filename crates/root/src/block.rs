@@ -4,9 +4,11 @@
 //! stack of layers and never changed. A read-only image ([`FileSystem::Erofs`]) is a layer: writes go to the root's
 //! folder, as with an overlay, and the notes below about writing do not apply to it.
 //!
-//! For each root, `nbdkit` serves the image over a Unix socket and keeps written data apart, in an unlinked file in
-//! the root's folder. The export becomes a kernel device by `nbd.ko` if that is loaded, else by `nbdfuse` and a loop
-//! device; then the device is mounted. The root's [`Keeper`](crate::Keeper) does all of this, as root and without a
+//! For each root, a server shows the image and keeps written data apart. Kilnyard's own ([`kilnyard_block`]) keeps it in
+//! memory and, beyond a limit, in an unlinked file in the root's folder; it shows the device as a file in a FUSE mount,
+//! which becomes a loop device. `nbdkit` serves it over a Unix socket and keeps written data in such a file alone; the
+//! export becomes a kernel device by `nbd.ko` if that is loaded, else by `nbdfuse` and a loop device. Then the device is
+//! mounted. The root's [`Keeper`](crate::Keeper) does all of this, as root and without a
 //! user namespace, in its own mount and pid namespaces: servers end with its process 1, the mount ends with its
 //! namespace, and the loop device then clears itself. The mount is in a namespace that contains no server, so it is
 //! gone while the servers still answer.
@@ -16,9 +18,9 @@
 //! are gone, or names the processes that hold them. Written data is not flushed to the disk at the end: the file
 //! system is shut down first.
 //!
-//! Ordinary users cannot use it: no kernel allows them to mount a device. Known downsides: two servers are between a
-//! file and the disk, so written data passes through user space twice; and a machine that is short of memory depends
-//! on these servers to write back the data that it wants to evict.
+//! Ordinary users cannot use it: no kernel allows them to mount a device. Known downsides: one server (with nbdkit two) is
+//! between a file and the disk; and a machine that is short of memory depends on these servers to write back the data
+//! that it wants to evict. Kilnyard's locks its own memory, and is not throttled.
 
 mod attach;
 mod devices;
@@ -32,6 +34,7 @@ mod stamp;
 
 pub(crate) use devices::Devices;
 pub use image::{ImagePlan, TREE};
+pub use kilnyard_block::Requests;
 pub use needs::{MissingRequirement, missing_requirement};
 
 use serde::{Deserialize, Serialize};
@@ -84,15 +87,15 @@ impl fmt::Display for FileSystem {
     }
 }
 
-/// Whether the requests to a device are logged.
+/// The program that serves a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Requests {
-    /// They are not logged.
+pub enum Server {
+    /// Kilnyard: memory first, an unnamed file behind it.
     #[default]
-    Forget,
-    /// Each is logged to the file [`REQUESTS`] in the root's folder.
-    Log,
+    Kilnyard,
+    /// nbdkit: an unnamed file.
+    Nbdkit,
 }
 
 /// The properties of a root's device.
@@ -102,27 +105,47 @@ pub struct Device {
     pub file_system: FileSystem,
     /// Minimum free space for a root's writes; not used for a read-only file system.
     pub room_bytes: u64,
-    /// Whether requests are logged.
+    /// The server.
+    pub server: Server,
+    /// The most bytes of written data that Kilnyard's server keeps in memory.
+    pub memory_bytes_max: u64,
+    /// Whether requests are logged to the file [`REQUESTS`] in the root's folder.
     pub requests: Requests,
 }
 
 impl Device {
     /// Enough for packages that are larger than most. It costs nothing, since images are sparse.
     pub const ROOM_BYTES: u64 = 20 << 30;
+    /// The memory of a device to which none was promised.
+    pub const MEMORY_BYTES: u64 = 64 << 20;
+    /// A device as it is without any configuration.
+    pub const STANDARD: Device = Device {
+        file_system: FileSystem::Ext4,
+        room_bytes: Device::ROOM_BYTES,
+        server: Server::Kilnyard,
+        memory_bytes_max: Device::MEMORY_BYTES,
+        requests: Requests::Forget,
+    };
+
+    /// Whether what a root writes goes to the memory of a server.
+    pub fn is_in_memory(&self) -> bool {
+        self.server == Server::Kilnyard && self.file_system.is_written()
+    }
 }
 
 impl Default for Device {
     fn default() -> Self {
-        let (file_system, requests) = Default::default();
-        Device { file_system, room_bytes: Device::ROOM_BYTES, requests }
+        Device::STANDARD
     }
 }
 
 /// Mount point of the device, relative to the root's folder.
 pub const DISK: &str = "disk";
-/// Mount point of `nbdfuse`, which shows the device as a file; relative to the root's folder.
+/// Mount point of the server or of `nbdfuse`, which shows the device as a file; relative to the root's folder.
 pub(crate) const DEVICE: &str = "device";
 /// Socket of the server, relative to the root's folder.
 pub(crate) const SOCKET: &str = "socket";
 /// Log of requests, relative to the root's folder.
 pub const REQUESTS: &str = "requests";
+/// Counters of requests ([`kilnyard_block::Counters`]), relative to the root's folder.
+pub const COUNTERS: &str = "counters";

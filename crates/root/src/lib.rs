@@ -33,12 +33,12 @@ mod stat;
 pub mod tree;
 
 pub use backend::{Backend, Roots, Scratch};
-pub use block::{Device, FileSystem, ImagePlan, Requests};
+pub use block::{Device, FileSystem, ImagePlan, Requests, Server};
 pub use confinement::{Confined, Confinement, confine};
 pub use ids::{IDS_COUNT, IdError, IdMap, Mapper};
 pub use keeper::Keeper;
 pub use operation::{Access, Content, Flushes, LAYERS_MAX, Operation, Source, base_operations};
-pub use plan::{Form, MEMORY, Making, Place, RootPlan, remove_folder};
+pub use plan::{Form, MEMORY, Making, Place, RootPlan, SHARED, remove_folder};
 pub use rustix::fs::FileType;
 pub use sandbox::{Nesting, Report, Sandbox, User, View};
 pub use stat::ProcessStat;

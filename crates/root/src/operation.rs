@@ -44,6 +44,8 @@ pub enum Flushes {
 pub enum Source {
     /// A file.
     File(PathBuf),
+    /// The device that is shown as a file in this folder.
+    Shown(PathBuf),
     /// The NBD export at this socket.
     Served(PathBuf),
 }
@@ -171,6 +173,28 @@ pub enum Operation {
         /// The new file.
         image: PathBuf,
     },
+    /// Shows an image as a file in a FUSE mount, copy-on-write: in memory first.
+    Show {
+        /// The image, which is never changed.
+        image: PathBuf,
+        /// The mount point.
+        folder: PathBuf,
+        /// The folder for written data that memory has no room for, which is kept in an unlinked file.
+        written: PathBuf,
+        /// The most bytes of written data in memory.
+        memory_bytes_max: u64,
+        /// Whether requests to flush are performed.
+        flushes: Flushes,
+        /// The log of requests, if one is kept.
+        requests: Option<PathBuf>,
+        /// The file for the counters of requests.
+        counters: PathBuf,
+    },
+    /// Ends such a mount and its server.
+    Hide {
+        /// The mount point.
+        folder: PathBuf,
+    },
     /// Serves an image over NBD, copy-on-write.
     Serve {
         /// The image, which is never changed.
@@ -264,6 +288,7 @@ impl Operation {
             | Operation::Proc { target }
             | Operation::Sys { target }
             | Operation::Terminals { target } => Some(Operation::Unmount { target: target.clone() }),
+            Operation::Show { folder, .. } => Some(Operation::Hide { folder: folder.clone() }),
             Operation::Serve { socket, .. } => Some(Operation::Stop { socket: socket.clone() }),
             Operation::Attach { device, .. } => Some(Operation::Detach { device: device.clone() }),
             Operation::Mount { target, flushes, file_system, .. } => Some(match flushes {
@@ -283,6 +308,7 @@ impl Operation {
             | Operation::Unmount { .. }
             | Operation::Format { .. }
             | Operation::Pack { .. }
+            | Operation::Hide { .. }
             | Operation::Stop { .. }
             | Operation::Detach { .. }
             | Operation::Drop { .. }
@@ -300,6 +326,17 @@ impl Operation {
             Operation::Proc { .. } => Need::Proc,
             _ => Need::Other,
         }
+    }
+}
+
+/// Whether flushes are performed, and where requests are logged.
+fn logged(f: &mut fmt::Formatter<'_>, flushes: Flushes, requests: Option<&Path>) -> fmt::Result {
+    if flushes == Flushes::Keep {
+        f.write_str(", flushed")?;
+    }
+    match requests {
+        Some(path) => write!(f, ", requests in {}", path.display()),
+        None => Ok(()),
     }
 }
 
@@ -356,20 +393,23 @@ impl fmt::Display for Operation {
             Operation::Pack { folder, image } => {
                 write!(f, "pack {} into {} as erofs", folder.display(), image.display())
             }
+            Operation::Show { image, folder, written, memory_bytes_max, flushes, requests, .. } => {
+                write!(f, "show {} in {}, ", image.display(), folder.display())?;
+                write!(f, "copy-on-write in {memory_bytes_max} bytes of memory and {}", written.display())?;
+                logged(f, *flushes, requests.as_deref())
+            }
+            Operation::Hide { folder } => write!(f, "end the device in {}", folder.display()),
             Operation::Serve { image, socket, written, flushes, requests } => {
                 write!(f, "serve {} at {}, ", image.display(), socket.display())?;
                 write!(f, "copy-on-write in {}", written.display())?;
-                if *flushes == Flushes::Keep {
-                    f.write_str(", flushed")?;
-                }
-                match requests {
-                    Some(path) => write!(f, ", requests in {}", path.display()),
-                    None => Ok(()),
-                }
+                logged(f, *flushes, requests.as_deref())
             }
             Operation::Stop { socket } => write!(f, "stop serving at {}", socket.display()),
             Operation::Attach { source: Source::File(file), .. } => {
                 write!(f, "attach the file {}", file.display())
+            }
+            Operation::Attach { source: Source::Shown(folder), .. } => {
+                write!(f, "attach the device in {}", folder.display())
             }
             Operation::Attach { source: Source::Served(socket), device } => {
                 write!(f, "attach the export at {} as {}", socket.display(), device.display())

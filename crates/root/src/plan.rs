@@ -1,7 +1,7 @@
 //! The plan of one root: the operations done once, those held from one command to the next, those each command begins
 //! with, and those that remove the root.
 
-use crate::block::{self, DEVICE, DISK, Device, REQUESTS, Requests, SOCKET, TREE};
+use crate::block::{self, COUNTERS, DEVICE, DISK, Device, REQUESTS, Requests, SOCKET, Server, TREE};
 use crate::operation::{Access, Content, Flushes, Operation, Source, system_operations};
 use crate::sandbox::{RunError, Task};
 use crate::{IdMap, Keeper, Sandbox, probe, tree};
@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// Mount point of the file system in memory, relative to the root's folder.
 pub const MEMORY: &str = "memory";
+
+/// The folder that a virtual machine may write to, relative to the root's folder.
+pub const SHARED: &str = "shared";
 
 /// How the files of a root come together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +36,8 @@ pub enum Place {
     /// In its folder.
     #[default]
     Disk,
+    /// In a folder of its own within its folder, which a virtual machine may write to, and nothing else.
+    Shared,
     /// In its own file system in memory.
     Memory {
         /// The size limit of that file system.
@@ -84,6 +89,10 @@ impl RootPlan {
         // The root's own folders are made on the file system that holds its files.
         let (base, is_held) = match making.place {
             Place::Disk => (folder.to_owned(), false),
+            Place::Shared => {
+                make.push(made(SHARED));
+                (at(SHARED), false)
+            }
             Place::WorkInMemory { size_bytes_max } => {
                 make.push(made(MEMORY));
                 hold.push(memory(0o1777, size_bytes_max));
@@ -143,15 +152,24 @@ impl RootPlan {
         };
         let disk = at(DISK);
         make.extend(folders(&[at(DEVICE), disk.clone()]));
+        let (image, written) = (image.to_owned(), folder.to_owned());
+        let requests = (device.requests == Requests::Log).then(|| at(REQUESTS));
+        let (serve, source) = match device.server {
+            Server::Kilnyard => {
+                let (folder, memory_bytes_max) = (at(DEVICE), device.memory_bytes_max);
+                let counters = at(COUNTERS);
+                let show =
+                    Operation::Show { image, folder, written, memory_bytes_max, flushes, requests, counters };
+                (show, Source::Shown(at(DEVICE)))
+            }
+            Server::Nbdkit => {
+                let socket = at(SOCKET);
+                (Operation::Serve { image, socket, written, flushes, requests }, Source::Served(at(SOCKET)))
+            }
+        };
         hold.extend([
-            Operation::Serve {
-                image: image.to_owned(),
-                socket: at(SOCKET),
-                written: folder.to_owned(),
-                flushes,
-                requests: (device.requests == Requests::Log).then(|| at(REQUESTS)),
-            },
-            Operation::Attach { source: Source::Served(at(SOCKET)), device: at(DEVICE) },
+            serve,
+            Operation::Attach { source, device: at(DEVICE) },
             Operation::Mount {
                 device: at(DEVICE),
                 target: disk.clone(),
@@ -182,8 +200,10 @@ impl RootPlan {
 
     /// Plans a root whose folder exists, and derives its form from the content.
     pub fn found(yard: &Path, folder: &Path, layers: &[PathBuf]) -> RootPlan {
-        let form = if yard.join(folder).join("tree").is_dir() { Form::Copy } else { Form::Overlay };
-        RootPlan::new(folder, layers, &Making { form, ..Making::default() })
+        let has = |name: &str| yard.join(folder).join(name).is_dir();
+        let form = if has("tree") { Form::Copy } else { Form::Overlay };
+        let place = if has(SHARED) { Place::Shared } else { Place::Disk };
+        RootPlan::new(folder, layers, &Making { form, place, ..Making::default() })
     }
 
     /// This root, with its overlay mounted once and held: files keep their device number from one command to the
@@ -223,6 +243,13 @@ impl RootPlan {
     pub fn removing(&self) -> Vec<Operation> {
         let held = self.hold.iter().rev().filter_map(Operation::undone);
         held.chain([Operation::Remove { path: self.folder.clone() }]).collect()
+    }
+
+    /// The server and the file system of the root's device; `None` for a root without a device.
+    fn device(&self) -> Option<(Server, block::FileSystem)> {
+        let is_shown = |operation: &Operation| matches!(operation, Operation::Show { .. });
+        let server = if self.hold.iter().any(is_shown) { Server::Kilnyard } else { Server::Nbdkit };
+        Some((server, self.file_system()?))
     }
 
     /// The file system of the root's device; `None` for a root without a device.
@@ -265,7 +292,9 @@ impl RootPlan {
 
     /// Makes the root, and its keeper if operations have to be held. On failure, everything made so far is removed.
     pub fn make(&self, yard: &Path, ids: &IdMap) -> Result<Option<Keeper>, RunError> {
-        if let Some(lack) = self.file_system().and_then(block::missing_requirement) {
+        if let Some(lack) =
+            self.device().and_then(|(server, file_system)| block::missing_requirement(server, file_system))
+        {
             return Err(RunError::Lack(lack));
         }
         let made = self.make.iter().try_for_each(|operation| match operation {
@@ -357,7 +386,7 @@ mod tests {
 
     #[test]
     fn an_image_is_served_attached_mounted_and_stamped() {
-        let device = Device { requests: Requests::Log, ..Device::default() };
+        let device = Device { requests: Requests::Log, server: Server::Nbdkit, ..Device::default() };
         let making = Making { form: Form::Image(device), ..Making::default() };
         let plan = RootPlan::new(Path::new("roots/1"), &["images/base".into()], &making);
         assert_eq!(lines(&plan.make), ["folder roots/1", "folder roots/1/device", "folder roots/1/disk"]);
@@ -377,6 +406,24 @@ mod tests {
             "remove roots/1",
         ];
         assert_eq!(lines(&plan.removing()), removing);
+    }
+
+    #[test]
+    fn an_image_is_shown_by_a_server_of_ours() {
+        let device = Device { memory_bytes_max: 7 << 20, ..Device::default() };
+        let making = Making { form: Form::Image(device), ..Making::default() };
+        let plan = RootPlan::new(Path::new("roots/1"), &["images/base".into()], &making);
+        let held = [
+            "show images/base in roots/1/device, copy-on-write in 7340032 bytes of memory and roots/1",
+            "attach the device in roots/1/device",
+            "mount ext4 of roots/1/device at roots/1/disk",
+            "stamp roots/1/disk as roots/1",
+        ];
+        assert_eq!(lines(&plan.hold), held);
+        assert_eq!(
+            lines(&plan.removing())[1..3],
+            ["detach roots/1/device", "end the device in roots/1/device"]
+        );
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn make_image(
     layer: &Path,
     device: Device,
 ) -> Result<(), RunError> {
-    if let Some(lack) = block::missing_requirement(device.file_system) {
+    if let Some(lack) = block::missing_requirement(device.server, device.file_system) {
         return Err(lack.into());
     }
     let device = Device { room_bytes: ROOM_BYTES, ..device };

@@ -28,6 +28,7 @@ mod layers;
 mod leftovers;
 mod link;
 mod local;
+mod machines;
 mod memory;
 mod remover;
 mod roots;

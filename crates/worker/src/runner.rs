@@ -180,7 +180,7 @@ pub(crate) trait Root: Debug + Send {
     /// Whether the disk has room for other builds if this root is kept.
     fn has_room_for_others(&self) -> bool;
 
-    /// Moves the record of requests to the root's block device into a folder, if there is one.
+    /// Moves the records of requests to the root's block device into a folder, if there are any.
     fn keep_requests(&self, folder: &Path);
 
     /// Keeps the root for inspection, replacing the package's previous failed root. If that fails, removes it and

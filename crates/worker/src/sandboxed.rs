@@ -1,17 +1,19 @@
-//! Roots on this machine, whose commands run in namespaces: currently the only [`Runner`].
+//! Roots on this machine, whose commands run in namespaces, of this machine or of a virtual one: currently the only
+//! [`Runner`].
 
 use crate::apart::Apart;
 use crate::layers::{Image, Layers};
+use crate::machines::Machines;
 use crate::memory::{Memory, Reservation};
 use crate::remover::Remover;
 use crate::roots::{BuildFacts, Planned, RootResources};
 use crate::runner::{BuildRoot, Entering, LayeredRoot, PlainRoot, Root, Runner, RunnerError, Running, Shown};
 use crate::{Local, RootFolder, Settings, tools};
 use kilnyard_mirror::{FileStore, Sha256Hex};
-use kilnyard_model::order::{Input, InputText, RootOrder};
+use kilnyard_model::order::{Input, InputText, MachineTerms, RootOrder};
 use kilnyard_process::{CommandOutcome, End, Sample, Watched, run_watched};
 use kilnyard_root::sandbox::RunError;
-use kilnyard_root::{Form, Nesting, used_bytes};
+use kilnyard_root::{Form, Making, Nesting, Place, used_bytes};
 use kilnyard_schedule::Files;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -27,6 +29,7 @@ pub(crate) struct Sandboxed {
     layers: Arc<Layers>,
     memory: Arc<Memory>,
     remover: Arc<Remover>,
+    machines: Arc<Machines>,
 }
 
 /// A root and the runner that made it.
@@ -34,12 +37,15 @@ pub(crate) struct Sandboxed {
 struct SandboxedRoot {
     root: RootFolder,
     runner: Sandboxed,
+    /// The virtual machine for its commands, if they do not run on this one.
+    machine: Option<MachineTerms>,
 }
 
 impl Sandboxed {
     pub(crate) fn new(settings: Arc<Settings>, distfiles: Arc<FileStore>, layers: Arc<Layers>) -> Sandboxed {
         let memory = Arc::new(Memory::new(settings.works_in_memory || settings.roots.is_in_memory()));
-        Sandboxed { settings, distfiles, layers, memory, remover: Arc::default() }
+        let machines = Arc::new(Machines::new(&settings.yard));
+        Sandboxed { settings, distfiles, layers, memory, remover: Arc::default(), machines }
     }
 
     fn nesting(&self, package: &str) -> Nesting {
@@ -96,7 +102,7 @@ impl Sandboxed {
                 let _ = root.remove();
             })?,
         };
-        Ok(SandboxedRoot { root, runner: self.clone() })
+        Ok(SandboxedRoot { root, runner: self.clone(), machine: None })
     }
 }
 
@@ -104,13 +110,18 @@ impl Runner for Sandboxed {
     fn build_root(&self, wanted: &BuildRoot<'_>, cancel: &AtomicBool) -> Result<Box<dyn Root>, RunnerError> {
         let Settings { yard, ids, roots, jobserver, .. } = &*self.settings;
         let BuildRoot { name, order, local, .. } = *wanted;
+        let machine = order.terms.machine;
         let reservation = match wanted.files {
-            Files::Memory => self.reserve(wanted),
-            Files::Disk => None,
+            Files::Memory if machine.is_none() => self.reserve(wanted),
+            Files::Memory | Files::Disk => None,
         };
-        let resources = RootResources { reservation, image: self.image(&local.layers, cancel)? };
+        let image = if machine.is_none() { self.image(&local.layers, cancel)? } else { None };
+        let resources = RootResources { reservation, image };
         let reservation = resources.reservation.as_ref();
-        let making = reservation.map_or(roots.of_build(), |reservation| roots.in_memory(reservation.bytes));
+        let making = match machine {
+            Some(_) => Making { form: Form::Overlay, place: Place::Shared, flushes: roots.flushes },
+            None => reservation.map_or(roots.of_build(), |reservation| roots.in_memory(reservation.bytes)),
+        };
         let planned = Planned::of_build(name, &local.layers, &making, resources.image.as_ref(), ids);
         let apart = Apart::claim(ids);
         let ids = apart.as_ref().map_or(ids, |apart| &apart.ids).clone();
@@ -120,7 +131,7 @@ impl Runner for Sandboxed {
         if let Some(path) = wanted.jobserver {
             root = root.with_jobserver(path, &order.clients);
         }
-        let root = SandboxedRoot { root, runner: self.clone() };
+        let root = SandboxedRoot { root, runner: self.clone(), machine };
         if let Err(error) = tools::provide(yard, *jobserver, &order.clients) {
             // On a full disk, the remains would make the next attempt fail too.
             Box::new(root).remove();
@@ -191,13 +202,18 @@ impl Root for SandboxedRoot {
         if let Err(error) = self.root.bound_writing(limits.written_bytes_max) {
             return CommandOutcome::of(End::SandboxFailed(error.to_string()));
         }
-        let mut sandbox = match running.sees_jobserver {
+        // A jobserver of this machine is out of reach of another one, whose cores the build has for itself.
+        let mut sandbox = match running.sees_jobserver && self.machine.is_none() {
             true => self.root.building_sandbox(command),
             false => self.root.sandbox(command),
         };
         sandbox.has_network = running.has_network;
         let writing = &self.root.writing(&self.runner.memory);
-        run_watched(&sandbox, output, Watched { limits, writing, cancel, membership }, observe)
+        let watched = Watched { limits, writing, cancel, membership };
+        match self.machine {
+            Some(terms) => self.runner.machines.run(&self.root, terms, (&sandbox, watched), output, observe),
+            None => run_watched(&sandbox, output, watched, observe),
+        }
     }
 
     fn work_bytes(&self, inside: &str) -> Option<u64> {
@@ -227,8 +243,8 @@ impl Root for SandboxedRoot {
     }
 
     fn keep_requests(&self, folder: &Path) {
-        if let Some((record, name)) = self.root.requests() {
-            // If this fails, the record is missing, which its readers notice.
+        for (record, name) in self.root.requests() {
+            // The server has them open, and writes on wherever they are. If this fails, the record is missing, which its readers notice.
             let _ = fs_err::rename(record, folder.join(name));
         }
     }
@@ -243,7 +259,7 @@ impl Root for SandboxedRoot {
     }
 
     fn remove(self: Box<Self>) {
-        let SandboxedRoot { root, runner } = *self;
+        let SandboxedRoot { root, runner, .. } = *self;
         runner.remover.remove(root);
     }
 

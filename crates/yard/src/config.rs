@@ -8,6 +8,7 @@ pub mod git;
 pub mod limits;
 pub mod mirror;
 pub mod notify;
+mod outputs;
 pub mod packages;
 pub mod people;
 pub mod report;
@@ -20,6 +21,8 @@ mod tries;
 
 pub use tries::Tries;
 
+use outputs::Isolation;
+pub use outputs::OutputTests;
 use roots::Root;
 use targets::TargetConfig;
 
@@ -230,45 +233,10 @@ pub struct Build {
     pub failed_roots_max: usize,
     /// Packages whose builds may create user namespaces; others may not.
     pub namespaces: Vec<String>,
+    /// The wall around builds: if present, all of them run in virtual machines, each in one of its own.
+    isolation: Option<Isolation>,
     /// A mirror that sends less is abandoned.
     pub mirror_bytes_per_second_min: u64,
-}
-
-/// How outputs are tested: `true`, `false` or `"apart"`.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(from = "TestWord")]
-pub enum OutputTests {
-    /// They are not.
-    Never,
-    /// As the last stage of their build.
-    #[default]
-    WithBuild,
-    /// As a job of its own, which any worker may do that tests.
-    Apart,
-}
-
-/// As it is written.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "`true`, `false` or `\"apart\"`")]
-enum TestWord {
-    Flag(bool),
-    Word(Apart),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Apart {
-    Apart,
-}
-
-impl From<TestWord> for OutputTests {
-    fn from(word: TestWord) -> OutputTests {
-        match word {
-            TestWord::Flag(false) => OutputTests::Never,
-            TestWord::Flag(true) => OutputTests::WithBuild,
-            TestWord::Word(Apart::Apart) => OutputTests::Apart,
-        }
-    }
 }
 
 /// The default of `cpu-minutes-min`.
@@ -298,6 +266,7 @@ impl Default for Build {
             log_mebibytes_max: 32,
             failed_roots_max: 10,
             namespaces: Vec::new(),
+            isolation: None,
             mirror_bytes_per_second_min: 10_000,
         }
     }
@@ -444,6 +413,10 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # flushes = "discard"              # or "keep", for packages that test whether data reaches the disk
 # file-system = "ext4"             # on a block device; or "xfs", "erofs"
 # room = "20G"                     # minimum space for a root's writes on a block device
+# server = "kilnyard"              # of a block device: memory first, the disk behind it; or "nbdkit"
+# machine = "vm"                   # builds run in virtual machines; see docs/machines.md
+# cores = 1                        # of such a machine, and the most that its build uses
+# memory = "2G"                    # of such a machine
 # requests = "forget"              # of a block device; or "log", which records them with the build's logs
 
 [build]
@@ -466,6 +439,7 @@ pub const COMMON_TEMPLATE: &str = r#"[root]
 # processes-max = 4096             # processes and threads of a stage at one time
 # log-mebibytes-max = 32
 # failed-roots-max = 10            # kept for `kilnyard shell`
+# isolation = "vm"                 # every build in a virtual machine of its own, for its safety's sake
 # namespaces = []                  # packages whose tests create user namespaces (docs/security.md)
 # mirror-bytes-per-second-min = 10000
 
@@ -648,6 +622,10 @@ impl Config {
         let retries = RetryPolicy::with(&file.retry).map_err(|reason| wrong(format!("retry: {reason}")))?;
         let tables = packages::PackageTables::new(text, file.package, &file.limits, &retries, &*family)
             .map_err(wrong)?;
+        file.root.check().map_err(wrong)?;
+        let isolated = file.build.isolation == Some(Isolation::Vm);
+        let tables =
+            tables.in_machines(&if isolated { file.root.clone().isolated() } else { file.root.clone() });
         let family = family.crossing().filter(|_| tables.has_cross()).unwrap_or(family);
         let config = Config {
             packages,

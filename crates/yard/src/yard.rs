@@ -348,7 +348,7 @@ impl Yard {
     /// Checks the requirements of the configured roots that can be checked without making one.
     pub fn check_roots(&self) -> Result<()> {
         let Form::Image(device) = self.config.roots.of_build().form else { return Ok(()) };
-        let Some(lack) = block::missing_requirement(device.file_system) else { return Ok(()) };
+        let Some(lack) = block::missing_requirement(device.server, device.file_system) else { return Ok(()) };
         let mut error = Error::new(Kind::Machine, "this machine cannot make roots on a block device");
         error.causes.push(lack.to_string());
         Err(error.hint(remedy_for(&lack)))

@@ -70,7 +70,10 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     if wanted.backend == Backend::Block {
         findings.push(devices(existing, wanted));
     }
-    if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
+    let is_on_device = wanted.backend == Backend::Block && wanted.device.is_in_memory();
+    if is_on_device {
+        // The device has all of it.
+    } else if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
         findings.push(memory(existing, wanted));
     }
     findings.extend(yard.map(stores::examine).unwrap_or_default());
@@ -235,7 +238,7 @@ fn memory(folder: &Path, wanted: Roots) -> Finding {
 /// Whether roots of builds can be on block devices.
 fn devices(folder: &Path, wanted: Roots) -> Finding {
     const NAME: &str = "block devices";
-    if let Some(lack) = block::missing_requirement(wanted.device.file_system) {
+    if let Some(lack) = block::missing_requirement(wanted.device.server, wanted.device.file_system) {
         return Finding {
             help: Some(remedy_for(&lack)),
             packages: lack.package().into_iter().collect(),

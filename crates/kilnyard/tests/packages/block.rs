@@ -24,15 +24,18 @@ fn on_block_devices(shared: &Shared) {
     let steps = [
         "format ",
         "copy ",
-        "serve ",
-        "attach the export",
+        "show ",
+        "attach the device",
         "mount ext4 of roots/",
         "stamp ",
         "pivot ",
         "unmount ",
     ];
     let steps = steps.map(at);
-    assert!(steps.is_sorted() && at("unmount ") < at("detach ") && at("detach ") < at("stop "), "{plan}");
+    assert!(
+        steps.is_sorted() && at("unmount ") < at("detach ") && at("detach ") < at("end the device "),
+        "{plan}"
+    );
     yard.build().exits(1);
     assert_eq!(yard.states(&["one", "two", "broken"]), ["built", "built", "failed"]);
     // A package without dependencies has the file system of the device as its root; with dependencies there is a
@@ -46,7 +49,19 @@ fn on_block_devices(shared: &Shared) {
         .filter(|name| name.ends_with("-requests.log"))
         .map(|name| yard.read(&format!("logs/1/two/{name}")))
         .collect();
-    assert!(requests.len() == 1 && requests[0].contains(" Read "), "{requests:?}");
+    assert!(requests.len() == 1 && requests[0].contains(" read "), "{requests:?}");
+    yard.run(&["root", "requests", "two"]).exits(0).says(&["never on the disk: ", "hottest ranges of 1 MiB"]);
+    let log = yard
+        .path("logs/1/two")
+        .join(yard.names("logs/1/two").into_iter().find(|name| name.ends_with("-requests.log")).unwrap());
+    yard.run(&["root", "requests", "--file", log.to_str().unwrap(), "--json"])
+        .exits(0)
+        .says(&["touched_bytes"]);
+    fs::write(&log, "0.1 write\n").unwrap();
+    yard.run(&["root", "requests", "two"]).exits(2).says(&["line 1 is no request to a device"]);
+    // Without a log there are counters.
+    fs::remove_file(&log).unwrap();
+    yard.run(&["root", "requests", "two"]).exits(0).says(&["memory: at most ", "never on the disk: "]);
     // There is one image for all of them, and nothing else.
     assert_eq!(yard.names("layers/dependencies/images").len(), 1);
     assert!(yard.is_clean());
@@ -56,5 +71,5 @@ fn on_block_devices(shared: &Shared) {
         .filter(|file| file.contains(&folder) || file.contains(&folder.replace('/', "~")))
         .collect();
     assert!(of_yard.is_empty(), "{of_yard:?}");
-    assert!(!processes().iter().any(|(_, line)| line.contains("nbd") && line.contains("roots/")));
+    assert!(!processes().iter().any(|(_, line)| line.contains("block-server") && line.contains("roots/")));
 }

@@ -146,10 +146,9 @@ fn main() {
         "a_user_with_one_id_builds_the_same_as_root" => {
             case.needs(support::is_root(), "only root can become another user")
         }
-        "roots_on_block_devices_build_packages" => case
-            .needs(support::is_root(), "only root can mount a device")
-            .needs(support::has("nbdkit"), "nbdkit is not installed")
-            .needs(support::has("nbdfuse"), "nbdfuse is not installed"),
+        "roots_on_block_devices_build_packages" => {
+            case.needs(support::is_root(), "only root can mount a device")
+        }
         _ => case,
     });
     // Builds share the cores anyway, and some trials inspect processes.

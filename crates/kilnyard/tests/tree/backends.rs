@@ -81,8 +81,8 @@ fn copied(shared: &Shared) {
 
 fn on_block_devices(shared: &Shared) {
     // erofs is read-only, so writes go to an overlay; dependencies are layers above any image.
-    for (file_system, shown) in [("xfs", "xfs"), ("erofs", "overlayfs")] {
-        let of = format!("file-system = \"{file_system}\"");
+    for (file_system, server, shown) in [("xfs", "kilnyard", "xfs"), ("erofs", "nbdkit", "overlayfs")] {
+        let of = format!("file-system = \"{file_system}\"\nserver = \"{server}\"");
         let (_tree, yard) = built(shared, file_system, &["backend = \"block\"", &of, "room = \"1G\""]);
         for (package, shown) in [("some/looks", shown), ("some/large", "overlayfs"), ("some/fails", shown)] {
             is_on(&yard, package, shown);

@@ -1,7 +1,7 @@
 //! Attaches an NBD export or a file as a block device.
 
 use super::loop_device::LoopDevice;
-use super::serve::Server;
+use super::serve::{Server, file_name};
 use super::{file_system, holders, needs};
 use crate::{Flushes, Source};
 use std::io;
@@ -29,25 +29,23 @@ pub(super) enum Attached {
 pub(super) fn attach(source: &Source, at: &Path) -> io::Result<Attached> {
     match source {
         Source::File(file) => LoopDevice::show(file).map(Attached::File),
+        Source::Shown(folder) => LoopDevice::show(&file_in(folder)?).map(Attached::File),
         Source::Served(socket) if needs::has_nbd() => by_kernel(socket, at),
         Source::Served(socket) => by_fuse(socket, at),
     }
 }
 
+/// The file that shows a device in this folder.
+fn file_in(folder: &Path) -> io::Result<PathBuf> {
+    Ok(folder.join(file_name(&std::env::current_dir()?.join(folder))))
+}
+
 fn by_fuse(socket: &Path, at: &Path) -> io::Result<Attached> {
-    let file = at.join(file_name(&std::env::current_dir()?.join(at)));
+    let file = file_in(at)?;
     let arguments = [file.display().to_string(), "--unix".to_owned(), socket.display().to_string()];
     let fuse = Server::start("nbdfuse", &arguments, at, at)?;
     let device = LoopDevice::show(&file)?;
     Ok(Attached::ByFuse { at: at.to_owned(), fuse, device })
-}
-
-/// The name of the file that backs a device. It contains the path of the root, since `losetup` shows nothing else.
-fn file_name(folder: &Path) -> String {
-    const BYTES_MAX: usize = 255;
-    let name = folder.to_string_lossy().replace('/', "~");
-    let start = (0..name.len()).find(|at| name.is_char_boundary(*at) && name.len() - at <= BYTES_MAX);
-    name[start.unwrap_or(name.len())..].to_owned()
 }
 
 /// Attaches by `nbd-client`, which runs as long as the device exists and ends with the keeper, however that ends. (A

@@ -5,6 +5,7 @@ use super::serve::Server;
 use super::{attach, file_system, serve, stamp};
 use crate::sandbox::system;
 use crate::{Flushes, Operation};
+use kilnyard_block::{Front, Service};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// All servers and devices that the keeper holds. Servers are children of the keeper, so any that remain end with it.
 #[derive(Default)]
 pub(crate) struct Devices {
-    /// By socket.
+    /// By socket or mount point.
     servers: Vec<(PathBuf, Server)>,
     /// By the path that operations name the device by.
     attached: Vec<(PathBuf, Attached)>,
@@ -54,6 +55,24 @@ impl Devices {
                 serve::serve(image, socket, written, *flushes, requests.as_deref())
                     .map(|server| self.servers.push((socket.clone(), server)))
             }
+            Operation::Show { image, folder, written, memory_bytes_max, flushes, requests, counters } => {
+                let service = Service {
+                    image: image.clone(),
+                    memory_bytes_max: *memory_bytes_max,
+                    spill: written.clone(),
+                    keeps_flushes: *flushes == Flushes::Keep,
+                    front: Front::Fuse { folder: folder.clone(), name: String::new() },
+                    requests: requests.clone(),
+                    counters: Some(counters.clone()),
+                    ready: PathBuf::new(),
+                };
+                serve::show(service).map(|server| self.servers.push((folder.clone(), server)))
+            }
+            Operation::Hide { folder } => match take(&mut self.servers, folder) {
+                // The server exits when its mount is gone.
+                Some(server) => file_system::unmount(folder, Flushes::Keep).and_then(|()| server.finish()),
+                None => Err(unknown(folder)),
+            },
             Operation::Stop { socket } => match take(&mut self.servers, socket) {
                 Some(server) => server.stop(),
                 None => Err(unknown(socket)),

@@ -1,6 +1,6 @@
 //! Requirements of block devices that can be checked without making one.
 
-use super::FileSystem;
+use super::{FileSystem, Server};
 use std::path::{Path, PathBuf};
 
 /// Where system programs are searched for.
@@ -53,32 +53,32 @@ impl MissingRequirement {
     }
 }
 
-/// The first requirement for devices with this file system that this machine does not meet; `None` if it meets all.
-pub fn missing_requirement(file_system: FileSystem) -> Option<MissingRequirement> {
+/// The first requirement for such devices that this machine does not meet; `None` if it meets all.
+pub fn missing_requirement(server: Server, file_system: FileSystem) -> Option<MissingRequirement> {
     if !rustix::process::geteuid().is_root() {
         return Some(MissingRequirement::Root);
     }
     let (maker, package) = file_system.maker();
-    let attaches = "attaches exports as devices";
-    let attacher = match has_nbd() {
-        true => ("nbd-client", attaches, "nbd-client"),
-        false => ("nbdfuse", attaches, "libnbd-bin"),
-    };
-    let mut programs = [
-        ("nbdkit", "serves images, copy-on-write", "nbdkit"),
-        attacher,
-        (maker, "makes file systems", package),
-    ]
-    .into_iter();
-    if let Some((program, purpose, package)) = programs.find(|(name, ..)| program(name).is_none()) {
+    let has_nbd = server == Server::Nbdkit && has_nbd();
+    let mut programs = vec![(maker, "makes file systems", package)];
+    if server == Server::Nbdkit {
+        let attaches = "attaches exports as devices";
+        programs.push(("nbdkit", "serves images, copy-on-write", "nbdkit"));
+        programs.push(match has_nbd {
+            true => ("nbd-client", attaches, "nbd-client"),
+            false => ("nbdfuse", attaches, "libnbd-bin"),
+        });
+    }
+    let missing = programs.into_iter().find(|(name, ..)| program(name).is_none());
+    if let Some((program, purpose, package)) = missing {
         return Some(MissingRequirement::Program { program, purpose, package });
     }
     // A writable image is made through a loop device, whatever attaches it later.
     let mut paths = Vec::new();
-    if file_system.is_written() || !has_nbd() {
+    if file_system.is_written() || !has_nbd {
         paths.push("/dev/loop-control");
     }
-    if !has_nbd() {
+    if !has_nbd {
         paths.push("/dev/fuse");
     }
     let missing = paths.into_iter().find(|path| !Path::new(path).exists());

@@ -1,8 +1,9 @@
-//! The server of a device, and other programs that run in the background until they are stopped.
+//! The servers of devices, and other programs that run in the background until they are stopped.
 
 use super::file_system::{last_line, missing};
 use super::{holders, needs};
 use crate::Flushes;
+use kilnyard_block::{Front, Service};
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -59,9 +60,32 @@ fn filters(flushes: Flushes, is_logged: bool) -> (Vec<&'static str>, Vec<&'stati
     (filters, settings)
 }
 
+/// Shows an image as a file in this folder, by a process of this program.
+pub(super) fn show(mut service: Service) -> io::Result<Server> {
+    let Front::Fuse { folder, name } = &mut service.front else {
+        return Err(io::Error::other("a device is shown as a file"));
+    };
+    *name = file_name(&std::env::current_dir()?.join(&*folder));
+    let folder = folder.clone();
+    service.ready = number(&folder);
+    Server::wait("the server of the device", &mut service.command()?, &folder)
+}
+
+/// The name of the file that backs a device. It contains the path of the root, since `losetup` shows nothing else.
+pub(super) fn file_name(folder: &Path) -> String {
+    const BYTES_MAX: usize = 255;
+    let name = folder.to_string_lossy().replace('/', "~");
+    let start = (0..name.len()).find(|at| name.is_char_boundary(*at) && name.len() - at <= BYTES_MAX);
+    name[start.unwrap_or(name.len())..].to_owned()
+}
+
+/// The file for the process id of a server of this name.
+fn number(name: &Path) -> PathBuf {
+    name.with_extension("number")
+}
+
 impl Server {
-    /// Starts a program and waits until it has written its process id to a file, as nbdkit and nbdfuse do when they are
-    /// ready. The pid file and the log have the path `name` with another extension.
+    /// Starts a program that writes its process id to a file when it is ready, as nbdkit and nbdfuse do.
     pub(super) fn start(
         program: &'static str,
         arguments: &[String],
@@ -69,11 +93,17 @@ impl Server {
         temporary: &Path,
     ) -> io::Result<Server> {
         let path = needs::program(program).ok_or_else(|| missing(program))?;
-        let (number, log) = (name.with_extension("number"), name.with_extension("said"));
-        let output = File::create(&log)?;
         let mut command = Command::new(path);
-        command.arg("--pidfile").arg(&number).args(arguments).env("TMPDIR", temporary);
-        let child = spawn(&mut command, output)?;
+        command.arg("--pidfile").arg(number(name)).args(arguments).env("TMPDIR", temporary);
+        Server::wait(program, &mut command, name)
+    }
+
+    /// Starts a program and waits until it has written its process id. The file for it and the log have the path `name`
+    /// with another extension.
+    fn wait(program: &str, command: &mut Command, name: &Path) -> io::Result<Server> {
+        let (number, log) = (number(name), name.with_extension("said"));
+        let output = File::create(&log)?;
+        let child = spawn(command, output)?;
         let mut server = Server { child, files: vec![number.clone(), log.clone()] };
         let is_ready = holders::wait_until(|| match server.child.try_wait()? {
             None => Ok(std::fs::metadata(&number).is_ok_and(|metadata| metadata.len() > 0)),

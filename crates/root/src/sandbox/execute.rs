@@ -51,6 +51,8 @@ pub(super) fn execute(operation: &Operation) -> io::Result<()> {
         Operation::Folder { path } => std::fs::create_dir_all(path),
         Operation::Format { .. }
         | Operation::Pack { .. }
+        | Operation::Show { .. }
+        | Operation::Hide { .. }
         | Operation::Serve { .. }
         | Operation::Stop { .. }
         | Operation::Attach { .. }

@@ -16,6 +16,7 @@ type Test = (&'static str, fn(&Stand));
 
 fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
+    kilnyard_block::become_server_if_asked();
     leaks::be_killed_if_asked();
     let arguments = Arguments::from_args();
     let tests: Vec<Test> = [files::TESTS, walls::TESTS, leaks::TESTS].concat();

@@ -3,7 +3,7 @@
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{
     Access, Device, FileSystem, Flushes, Form, IdMap, ImagePlan, Keeper, Making, Nesting, Operation, Place,
-    Requests, RootPlan, Sandbox, User, View, probe,
+    RootPlan, Sandbox, Server, User, View, probe,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -41,24 +41,26 @@ const fn backend(name: &'static str, form: Form, place: Place) -> Backend {
 }
 
 /// A block backend with as much room, in addition to the layers.
-const fn block(name: &'static str, file_system: FileSystem, is_bounded: bool) -> Backend {
-    let device = Device { file_system, room_bytes: MEMORY_BYTES, requests: Requests::Forget };
+const fn block(name: &'static str, server: Server, file_system: FileSystem, is_bounded: bool) -> Backend {
+    let device = Device { file_system, room_bytes: MEMORY_BYTES, server, ..Device::STANDARD };
     let making = Making { form: Form::Image(device), place: Place::Disk, flushes: Flushes::Discard };
     Backend { name, making, is_bounded, above: 0 }
 }
 
-pub const BACKENDS: [Backend; 9] = [
+pub const BACKENDS: [Backend; 11] = [
     backend("overlay", Form::Overlay, Place::Disk),
     backend("overlay_in_memory", Form::Overlay, Place::Memory { size_bytes_max: MEMORY_BYTES }),
     backend("tmpfs", Form::Copy, Place::Memory { size_bytes_max: MEMORY_BYTES }),
     backend("copy", Form::Copy, Place::Disk),
-    block("block", FileSystem::Ext4, true),
-    Backend { above: 1, ..block("block_below_a_layer", FileSystem::Ext4, true) },
+    block("block", Server::Kilnyard, FileSystem::Ext4, true),
+    Backend { above: 1, ..block("block_below_a_layer", Server::Kilnyard, FileSystem::Ext4, true) },
     // The minimum size of xfs is larger, so the limit does not hold.
-    block("block_of_xfs", FileSystem::Xfs, false),
+    block("block_of_xfs", Server::Kilnyard, FileSystem::Xfs, false),
     // Writes go to the yard's disk.
-    block("block_of_erofs", FileSystem::Erofs, false),
-    Backend { above: 1, ..block("block_of_erofs_below_a_layer", FileSystem::Erofs, false) },
+    block("block_of_erofs", Server::Kilnyard, FileSystem::Erofs, false),
+    block("block_by_nbdkit", Server::Nbdkit, FileSystem::Ext4, true),
+    Backend { above: 1, ..block("block_by_nbdkit_below_a_layer", Server::Nbdkit, FileSystem::Ext4, true) },
+    Backend { above: 1, ..block("block_of_erofs_by_nbdkit", Server::Nbdkit, FileSystem::Erofs, false) },
 ];
 
 /// The layers, uppermost first.

@@ -126,11 +126,15 @@ impl RootFolder {
         rustix::fs::statvfs(self.path()).is_ok_and(|facts| facts.f_bavail * facts.f_frsize >= needed)
     }
 
-    /// The record of requests to the root's block device, if one is kept, and a file name for it.
-    pub(crate) fn requests(&self) -> Option<(PathBuf, String)> {
-        let path = self.path().join(block::REQUESTS);
-        let name = self.plan.folder.file_name()?.to_string_lossy().into_owned();
-        path.exists().then(|| (path, format!("{name}-requests.log")))
+    /// The records of requests to the root's block device: a log if one is kept, and counters. Each with a name to keep it
+    /// under.
+    pub(crate) fn requests(&self) -> Vec<(PathBuf, String)> {
+        let Some(name) = self.plan.folder.file_name().map(|name| name.to_string_lossy()) else {
+            return Vec::new();
+        };
+        let records = [(block::REQUESTS, "requests.log"), (block::COUNTERS, "device.json")];
+        let paths = records.map(|(file, kept)| (self.path().join(file), format!("{name}-{kept}")));
+        paths.into_iter().filter(|(path, _)| path.exists()).collect()
     }
 
     /// The writes to monitor while commands of the root run. `memory` provides the sizes of layers.

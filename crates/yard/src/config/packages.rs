@@ -12,12 +12,13 @@ pub use values::Expected;
 use values::{KeptFolder, Note, VariableName, VariableValue, Word};
 
 use super::limits::{Limits, check_open_files};
+use super::roots::{MachineWord, Root, check_machine};
 use super::{JOBS_MAX, PROCESSES_MIN, Size, check_minutes, quoted, seconds_of};
 use crate::error::{Context, Error, Kind, Result};
 use crate::family::Family;
 use kilnyard_coordinator::RetryPolicy;
 use kilnyard_ecosystem::{NamePattern, OptionRules, Options};
-use kilnyard_model::order::{BuildOrder, BuildTerms};
+use kilnyard_model::order::{BuildOrder, BuildTerms, MachineTerms};
 use kilnyard_model::result::FailureKind;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -58,6 +59,9 @@ struct Table {
     open_files: Option<u32>,
     processes_max: Option<u32>,
     jobs: Option<u32>,
+    machine: Option<MachineWord>,
+    machine_cores: Option<u32>,
+    machine_memory: Option<Size>,
     priority: Option<i32>,
     retries: BTreeMap<FailureKind, u32>,
     expected: Option<Expected>,
@@ -122,6 +126,8 @@ pub struct PackageTables {
     tables: Vec<(NamePattern, Table)>,
     /// How many of them are from `[limits.packages]`.
     former: usize,
+    /// What holds for all packages.
+    usual: Table,
 }
 
 impl PackageTables {
@@ -163,9 +169,15 @@ impl PackageTables {
         Ok(all)
     }
 
+    /// Has all packages built in virtual machines, unless their tables say otherwise.
+    pub(super) fn in_machines(self, root: &Root) -> PackageTables {
+        let (machine, machine_cores, machine_memory) = root.machine();
+        PackageTables { usual: Table { machine, machine_cores, machine_memory, ..Table::default() }, ..self }
+    }
+
     /// The settings of a package.
     pub fn settings_of(&self, package: &str) -> PackageSettings {
-        let mut all = Table::default();
+        let mut all = self.usual.clone();
         for (_, table) in self.tables.iter().filter(|(pattern, _)| pattern.matches(package)) {
             all.override_by(table);
         }
@@ -252,6 +264,7 @@ impl Table {
                 "priority is {priority}, but must be from -{PRIORITY_MAX} to {PRIORITY_MAX}"
             ));
         }
+        check_machine(self.machine_cores, self.machine_memory)?;
         retries.and(&self.retries).map_err(|reason| format!("retries: {reason}"))?;
         check_kept(self.keep.as_deref().unwrap_or_default())?;
         if self.because.is_some() && self.expected != Some(Expected::Failure) {
@@ -284,6 +297,9 @@ impl Table {
         put(&mut self.open_files, &later.open_files);
         put(&mut self.processes_max, &later.processes_max);
         put(&mut self.jobs, &later.jobs);
+        put(&mut self.machine, &later.machine);
+        put(&mut self.machine_cores, &later.machine_cores);
+        put(&mut self.machine_memory, &later.machine_memory);
         put(&mut self.priority, &later.priority);
         put(&mut self.expected, &later.expected);
         put(&mut self.because, &later.because);
@@ -296,10 +312,19 @@ impl Table {
         let seconds = |minutes: Option<f64>| minutes.map(seconds_of);
         let bytes = |size: Option<Size>| size.map(|size| size.0);
         let because = text(self.because);
+        let machine = (self.machine == Some(MachineWord::Vm)).then(|| MachineTerms {
+            cores: self.machine_cores.unwrap_or(MachineTerms::CORES),
+            memory_bytes: bytes(self.machine_memory).unwrap_or(MachineTerms::MEMORY_BYTES),
+        });
+        // Its builds never take more cores than their machine has.
+        let jobs_max = match machine {
+            Some(machine) => Some(self.jobs.map_or(machine.cores, |jobs| jobs.min(machine.cores))),
+            None => self.jobs,
+        };
         PackageSettings {
             terms: BuildTerms {
                 has_network: false,
-                jobs_max: self.jobs,
+                jobs_max,
                 wall_seconds_max: seconds(self.wall_minutes_max),
                 cpu_seconds_min: seconds(self.cpu_minutes_min),
                 hung_seconds_min: seconds(self.hung_minutes_min),
@@ -308,6 +333,7 @@ impl Table {
                 written_bytes_min: bytes(self.disk),
                 open_files_max: self.open_files,
                 processes_max: self.processes_max,
+                machine,
             },
             priority: self.priority.unwrap_or(0),
             retries: self.retries,

@@ -1,0 +1,206 @@
+//! Process 1 of a guest.
+
+use crate::frame::{self, Frame, Shared, Task, ToGuest, ToHost};
+use crate::initial::{MARK, MODULES};
+use kilnyard_process::{Watched, run_watched};
+use kilnyard_root::{Operation, Sandbox, View};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_move};
+use rustix::system::{RebootCommand, reboot};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where the shared folders are mounted first.
+const SHARE: &str = "/share";
+/// The new root, before it is one.
+const ROOT: &str = "/root";
+/// The name of the serial port.
+const PORT: &str = "kilnyard";
+/// How long devices may take to appear after their modules are loaded.
+const APPEARS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Becomes process 1 of a guest, if this is it. It never returns then.
+#[expect(clippy::disallowed_methods, reason = "process 1 has nothing to return to")]
+pub fn become_guest_if_started_as_process_1() {
+    if std::process::id() != 1 || !Path::new("/").join(MARK).exists() {
+        return;
+    }
+    if let Err(error) = live() {
+        let _ = writeln!(io::stderr(), "kilnyard: {error}");
+    }
+    // The host ends the machine; without it, nothing is left to do.
+    let _ = reboot(RebootCommand::PowerOff);
+    std::process::exit(1)
+}
+
+fn live() -> io::Result<()> {
+    let none = MountFlags::empty();
+    mount("proc", "/proc", "proc", none, None)?;
+    mount("sys", "/sys", "sysfs", none, None)?;
+    // The kernel may have mounted it.
+    let _ = mount("dev", "/dev", "devtmpfs", none, None);
+    load_modules()?;
+    let port = Arc::new(Mutex::new(port()?));
+    let mut from = port.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
+    let Frame::Message(ToGuest::Mount(shared)) = frame::read(&mut from)? else {
+        return Err(io::Error::other("the host begins with another message"));
+    };
+    if let Err(error) = mount_all(&shared) {
+        return frame::send(&mut *lock(&port), &ToHost::Failed(error.to_string()));
+    }
+    frame::send(&mut *lock(&port), &ToHost::Ready)?;
+    let (sender, tasks) = channel();
+    let cancel = Arc::new(AtomicBool::new(false));
+    let to_cancel = cancel.clone();
+    std::thread::spawn(move || {
+        while let Ok(Frame::Message(message)) = frame::read(&mut from) {
+            match message {
+                ToGuest::Run(task) => {
+                    to_cancel.store(false, Ordering::Relaxed);
+                    if sender.send(task).is_err() {
+                        break;
+                    }
+                }
+                ToGuest::Cancel => to_cancel.store(true, Ordering::Relaxed),
+                ToGuest::Mount(_) => break,
+            }
+        }
+    });
+    work(&tasks, &port, &cancel)
+}
+
+fn lock(port: &Mutex<File>) -> std::sync::MutexGuard<'_, File> {
+    port.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn work(tasks: &Receiver<Box<Task>>, port: &Arc<Mutex<File>>, cancel: &AtomicBool) -> io::Result<()> {
+    while let Ok(task) = tasks.recv() {
+        let Task { sandbox, limits, writing } = *task;
+        make_mount_points(&sandbox)?;
+        let watched = Watched { limits, writing: &writing, cancel, membership: None };
+        let mut output = Output(port.clone());
+        let mut observe = |sample| {
+            // A host that is gone is noticed below.
+            let _ = frame::send(&mut *lock(port), &ToHost::Sample(sample));
+        };
+        let outcome = run_watched(&sandbox, &mut output, watched, &mut observe);
+        // Data in the guest's memory reaches the host's files, whose attributes the host reads next.
+        rustix::fs::sync();
+        frame::send(&mut *lock(port), &ToHost::Ended(Box::new(outcome)))?;
+    }
+    Ok(())
+}
+
+/// The folders in which a root appears, which the host does not share: nothing is written to them.
+fn make_mount_points(sandbox: &Sandbox) -> io::Result<()> {
+    let View::Root(operations) = &sandbox.view else { return Ok(()) };
+    operations.iter().try_for_each(|operation| match operation {
+        Operation::Overlay { target, .. } => fs_err::create_dir_all(sandbox.folder.join(target)),
+        _ => Ok(()),
+    })
+}
+
+/// The output of a command, which goes to the host.
+struct Output(Arc<Mutex<File>>);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        frame::send_output(&mut *lock(&self.0), bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Loads the modules in the order of their names.
+fn load_modules() -> io::Result<()> {
+    let mut paths: Vec<_> = fs_err::read_dir(Path::new("/").join(MODULES))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<_>>()?;
+    paths.sort();
+    for path in paths {
+        let module = fs_err::File::open(&path)?;
+        match rustix::system::finit_module(&module, c"", 0) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => {
+                return Err(io::Error::other(format!("failed to load {}: {error}", path.display())));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The serial port to the host, as soon as it is there.
+fn port() -> io::Result<File> {
+    let until = Instant::now() + APPEARS_WITHIN;
+    loop {
+        for entry in fs_err::read_dir("/sys/class/virtio-ports").into_iter().flatten().flatten() {
+            let name = fs_err::read_to_string(entry.path().join("name")).unwrap_or_default();
+            if name.trim() == PORT {
+                let device = Path::new("/dev").join(entry.file_name());
+                return File::options().read(true).write(true).open(device);
+            }
+        }
+        if Instant::now() > until {
+            return Err(io::Error::other("there is no port to the host"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Makes a root of its own, with the shared paths where the host has them. The initial file system cannot be the root of
+/// a sandbox's parent: pivot_root(2) refuses it.
+fn mount_all(shared: &[Shared]) -> io::Result<()> {
+    let none = MountFlags::empty();
+    mount("root", ROOT, "tmpfs", none, Some(c"mode=0755"))?;
+    if !shared.is_empty() {
+        fs_err::create_dir(SHARE)?;
+        mount(PORT, SHARE, "virtiofs", none, None)?;
+    }
+    // The program and its libraries stay where they are.
+    for entry in fs_err::read_dir("/")? {
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_of_system = ["proc", "sys", "dev"].iter().any(|system| name == *system);
+        if entry.file_type()?.is_dir() && path != Path::new(ROOT) && path != Path::new(SHARE) {
+            let target = Path::new(ROOT).join(&name);
+            fs_err::create_dir_all(&target)?;
+            if is_of_system { mount_move(&path, &target)? } else { mount_bind(&path, &target)? }
+        }
+    }
+    let run = Path::new(ROOT).join("tmp");
+    fs_err::create_dir_all(&run)?;
+    mount("tmp", &run, "tmpfs", none, Some(c"mode=1777"))?;
+    for Shared { path, is_folder, .. } in shared {
+        let below = path.strip_prefix("/").unwrap_or(path);
+        let (source, target) = (Path::new(SHARE).join(below), Path::new(ROOT).join(below));
+        match is_folder {
+            true => fs_err::create_dir_all(&target)?,
+            false if target.exists() => {}
+            false => {
+                fs_err::create_dir_all(target.parent().unwrap_or(Path::new(ROOT)))?;
+                fs_err::write(&target, "")?;
+            }
+        }
+        mount_bind(&source, &target)?;
+    }
+    std::env::set_current_dir(ROOT)?;
+    mount_move(ROOT, "/")?;
+    rustix::process::chroot(".")?;
+    std::env::set_current_dir("/")?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let pts = mount("devpts", "/dev/pts", "devpts", none, Some(c"ptmxmode=0666"));
+    if pts.is_err() {
+        fs_err::create_dir_all("/dev/pts")?;
+        mount("devpts", "/dev/pts", "devpts", none, Some(c"ptmxmode=0666"))?;
+    }
+    // Without control groups, figures come from processes.
+    let _ = mount("cgroup", "/sys/fs/cgroup", "cgroup2", none, None);
+    Ok(())
+}

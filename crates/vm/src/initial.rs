@@ -1,0 +1,174 @@
+//! The initial file system of a guest: this program, its libraries, and modules.
+//!
+//! Its form is "newc" (cpio(5), and the kernel's Documentation/driver-api/early-userspace/buffer-format.rst). It is not
+//! compressed: an emulated processor unpacks more slowly than it copies.
+
+use crate::Kernel;
+use object::Endianness;
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The program; the kernel starts the file of this name.
+pub(crate) const PROGRAM: &str = "init";
+/// The folder of modules, whose names begin with the order in which they are loaded.
+pub(crate) const MODULES: &str = "modules";
+/// Shows that process 1 is that of such a guest.
+pub(crate) const MARK: &str = "kilnyard-guest";
+/// The program of this process, even if its file was replaced.
+const OWN: &str = "/proc/self/exe";
+
+const FOLDER: u32 = 0o040_755;
+const EXECUTABLE: u32 = 0o100_755;
+
+/// The initial file system for this program and a kernel, made once in a folder.
+///
+/// # Errors
+/// The program or a library cannot be read, or the file cannot be written.
+pub(crate) fn made(kernel: &Kernel, folder: &Path) -> io::Result<PathBuf> {
+    let facts = fs_err::metadata(OWN)?;
+    let digest = kernel.digest.get(..16).unwrap_or_default();
+    let version =
+        format!("{digest}-{:x}-{:x}-{:x}", facts.dev(), facts.ino(), facts.mtime_nsec() ^ facts.mtime());
+    let path = folder.join(format!("initial-{version}"));
+    if path.is_file() {
+        return Ok(path);
+    }
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    write(kernel, file.as_file_mut())?;
+    // Those of replaced programs are of no use any more.
+    for entry in fs_err::read_dir(folder)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("initial-") {
+            let _ = fs_err::remove_file(entry.path());
+        }
+    }
+    file.persist(&path).map_err(|error| error.error)?;
+    Ok(path)
+}
+
+fn write(kernel: &Kernel, to: &mut impl Write) -> io::Result<()> {
+    let mut archive = Archive { to: io::BufWriter::new(to), number: 0, folders: BTreeSet::new() };
+    let own = fs_err::read(OWN)?;
+    let (program, interpreter) = loaded(&own)?;
+    archive.file(Path::new(PROGRAM), &program)?;
+    archive.file(Path::new(MARK), b"")?;
+    for library in libraries()? {
+        archive.file(&library, &fs_err::read(&library)?)?;
+    }
+    if let Some(interpreter) = interpreter {
+        archive.file(&interpreter, &fs_err::read(&interpreter)?)?;
+    }
+    for (number, module) in kernel.modules.iter().enumerate() {
+        let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        archive.file(&Path::new(MODULES).join(format!("{number:02}-{name}")), &fs_err::read(module)?)?;
+    }
+    for folder in ["dev", "proc", "sys", "root"] {
+        archive.folder(Path::new(folder))?;
+    }
+    archive.finish()
+}
+
+/// What of a program is loaded, without sections and what describes them to debuggers, and the path of its interpreter.
+fn loaded(program: &[u8]) -> io::Result<(Vec<u8>, Option<PathBuf>)> {
+    let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "this program is no ELF file of 64 bits");
+    let header = FileHeader64::<Endianness>::parse(program).map_err(|_| unreadable())?;
+    let endian = header.endian().map_err(|_| unreadable())?;
+    let segments = header.program_headers(endian, program).map_err(|_| unreadable())?;
+    let end = segments.iter().map(|segment| segment.p_offset(endian) + segment.p_filesz(endian)).max();
+    let end = end.and_then(|end| usize::try_from(end).ok()).ok_or_else(unreadable)?;
+    let interpreter = segments.iter().find(|segment| segment.p_type(endian) == PT_INTERP);
+    let interpreter = interpreter
+        .and_then(|segment| segment.data(endian, program).ok())
+        .map(|path| PathBuf::from(String::from_utf8_lossy(path).trim_end_matches('\0')));
+    let mut kept = program.get(..end).ok_or_else(unreadable)?.to_vec();
+    // `e_shoff`, and `e_shnum` and `e_shstrndx` (ELF-64 Object File Format).
+    for field in [0x28..0x30, 0x3c..0x40] {
+        kept.get_mut(field).ok_or_else(unreadable)?.fill(0);
+    }
+    Ok((kept, interpreter))
+}
+
+/// The libraries that this process uses.
+fn libraries() -> io::Result<BTreeSet<PathBuf>> {
+    let own = fs_err::read_link(OWN)?;
+    let maps = fs_err::read_to_string("/proc/self/maps")?;
+    // Address, mode, offset, device, inode, and the path.
+    let paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    let files = paths.filter(|path| path.starts_with('/') && path.contains(".so")).map(PathBuf::from);
+    Ok(files.filter(|path| *path != own).collect())
+}
+
+struct Archive<W: Write> {
+    to: io::BufWriter<W>,
+    number: u32,
+    folders: BTreeSet<PathBuf>,
+}
+
+impl<W: Write> Archive<W> {
+    fn file(&mut self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        if let Some(folder) = path.parent() {
+            self.folder(folder)?;
+        }
+        self.entry(path, EXECUTABLE, content)
+    }
+
+    fn folder(&mut self, path: &Path) -> io::Result<()> {
+        let mut missing: Vec<&Path> = path.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
+        missing.reverse();
+        for path in missing {
+            if self.folders.insert(path.to_owned()) {
+                self.entry(path, FOLDER, b"")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+        let name = path.to_string_lossy();
+        self.number += 1;
+        let size = u32::try_from(content.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        // Number, mode, user, group, names, time, size, four numbers of devices, length of the name, check sum.
+        let fields = [self.number, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        self.to.write_all(b"070701")?;
+        for field in fields {
+            write!(self.to, "{field:08x}")?;
+        }
+        self.to.write_all(name.as_bytes())?;
+        // The header has 110 bytes; both parts end at multiples of four.
+        self.pad(1 + (4 - (110 + name.len() + 1) % 4) % 4)?;
+        self.to.write_all(content)?;
+        self.pad((4 - content.len() % 4) % 4)
+    }
+
+    fn pad(&mut self, bytes: usize) -> io::Result<()> {
+        self.to.write_all(&[0; 4][..bytes])
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.entry(Path::new("TRAILER!!!"), 0, b"")?;
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_loaded_of_this_program_runs() {
+        let (program, interpreter) = loaded(&fs_err::read(OWN).unwrap()).unwrap();
+        assert!(
+            interpreter.unwrap().exists() && program.len() < fs_err::metadata(OWN).unwrap().len() as usize
+        );
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        fs_err::write(&path, program).unwrap();
+        rustix::fs::chmod(&*path, rustix::fs::Mode::RWXU).unwrap();
+        let output = std::process::Command::new(&path).arg("--list").output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stdout).contains("what_is_loaded"), "{output:?}");
+        assert!(libraries().unwrap().iter().any(|path| path.to_string_lossy().contains("libc.so")));
+    }
+}

@@ -1,0 +1,91 @@
+//! Folders shared with a guest.
+//!
+//! virtiofsd runs in a mount namespace of its own, in which its folder has nothing but what is shared, each at its own
+//! path below; what the guest only reads is mounted read-only there.
+
+use crate::emulator::program;
+use crate::frame::Shared;
+use rustix::io::FdFlags;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The socket, in the machine's folder.
+pub(crate) const SOCKET: &str = "share.socket";
+/// The mount point, in the machine's folder.
+const FOLDER: &str = "share";
+
+/// Starts virtiofsd. Paths of `shared` must exist.
+///
+/// # Errors
+/// It cannot be started, or something cannot be mounted.
+pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<Child> {
+    let path = program("virtiofsd").ok_or_else(|| io::Error::other("virtiofsd is not installed"))?;
+    let at = folder.join(FOLDER);
+    fs_err::create_dir(&at)?;
+    let mut mounts = Vec::new();
+    for Shared { path, is_folder, is_written } in shared {
+        let target = at.join(path.strip_prefix("/").unwrap_or(path));
+        match is_folder {
+            true => fs_err::create_dir_all(&target)?,
+            false => {
+                fs_err::create_dir_all(target.parent().unwrap_or(&at))?;
+                fs_err::OpenOptions::new().create(true).append(true).open(&target)?;
+            }
+        }
+        let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
+        mounts.push((text(path)?, text(&target)?, *is_written));
+    }
+    let mut command = Command::new(&path);
+    // Passed on as it is: a program that makes the socket itself also locks a file by the socket's name.
+    let listener = listen(folder, SOCKET)?;
+    let number = listener.as_raw_fd();
+    // The newer program understands the options of the older one.
+    let source = format!("source={}", at.display());
+    command
+        .arg(format!("--fd={number}"))
+        .args(["-o", &source, "-o", "cache=always", "-o", "sandbox=chroot", "-o", "xattr"])
+        .current_dir(folder)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs_err::File::create(folder.join("share.said"))?.into_parts().0);
+    let prepare = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // virtiofsd makes files as the guest's users, who could not use the work folder of an overlay, whose mode is 0. The
+        // guest's kernel judges permissions; a guest that does not could call itself root here anyway.
+        set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+        // SAFETY: the descriptor is open in the parent until the child runs its program.
+        rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::empty())?;
+        // SAFETY: the process has one thread here.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }?;
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        for (source, target, is_written) in &mounts {
+            mount_bind(source.as_c_str(), target.as_c_str())?;
+            if !is_written {
+                let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+                mount_remount(target.as_c_str(), flags, c"")?;
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes only system calls, with paths that were made before.
+    unsafe { command.pre_exec(prepare) };
+    let child = command.spawn();
+    drop(listener);
+    child
+}
+
+/// A socket in a folder, whose path may be longer than the address of a socket.
+pub(crate) fn listen(folder: &Path, name: &str) -> io::Result<UnixListener> {
+    let within = fs_err::File::open(folder)?;
+    UnixListener::bind(format!("/proc/self/fd/{}/{name}", within.as_raw_fd()))
+}

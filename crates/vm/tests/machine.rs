@@ -1,0 +1,285 @@
+//! Sandboxes in real virtual machines, with Debian's kernel. Roots use the machine's own `/usr`.
+
+use kilnyard_process::{CommandOutcome, End, Limits, Passed, Watched, Writing};
+use kilnyard_root::sandbox::Task;
+use kilnyard_root::{
+    Access, Flushes, Form, IdMap, Making, Nesting, Operation, Place, RootPlan, SHARED, Sandbox, User, View,
+    probe,
+};
+use kilnyard_vm::{Accelerator, Kernel, Machine, Shape, accelerator, missing_requirement};
+use libtest_mimic::{Arguments, Trial};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const BOOTS_WITHIN: Duration = Duration::from_secs(60);
+const PLAIN: User = User::Plain { user: 1000, group: 1000 };
+
+/// The folder for kernels, which outlives the test: the kernel is downloaded once.
+fn kernels() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels")
+}
+
+fn main() {
+    kilnyard_vm::become_guest_if_started_as_process_1();
+    kilnyard_root::sandbox::become_sandbox_if_asked();
+    kilnyard_process::become_inspector_if_asked();
+    let missing = missing_requirement();
+    if let Some(missing) = &missing {
+        eprintln!("skipped: {missing}");
+    }
+    let tests: [(&str, fn()); 6] = [
+        ("a_command_runs_as_in_a_sandbox_of_this_machine", as_in_a_sandbox),
+        ("what_is_written_belongs_to_its_users_and_layers_stay", written),
+        ("a_command_that_hangs_is_shown_from_inside", hangs),
+        ("a_command_is_cancelled", cancelled),
+        ("a_guest_that_is_killed_leaves_nothing", killed),
+        ("a_machine_that_does_not_boot_is_named", does_not_boot),
+    ];
+    let trials = tests.map(|(name, test)| {
+        let trial = Trial::test(name, move || {
+            test();
+            Ok(())
+        });
+        trial.with_ignored_flag(missing.is_some())
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+}
+
+fn shape() -> Shape {
+    static SHAPE: OnceLock<Shape> = OnceLock::new();
+    let make = || {
+        let kernel = Kernel::of_debian(&kernels()).unwrap();
+        let accelerator = accelerator(&kernel, &kernels()).unwrap();
+        Shape { kernel, accelerator, cores: 1, memory_bytes: Shape::MEMORY_BYTES }
+    };
+    SHAPE.get_or_init(make).clone()
+}
+
+struct Yard {
+    folder: tempfile::TempDir,
+    ids: IdMap,
+    plan: RootPlan,
+}
+
+impl Yard {
+    fn new() -> Yard {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let (ids, _) = IdMap::of_this_user("root", 0);
+        for part in [
+            "base",
+            "base/usr",
+            "base/proc",
+            "base/sys",
+            "base/dev",
+            "base/run",
+            "base/tmp",
+            "base/etc",
+            "roots",
+        ] {
+            fs::create_dir_all(folder.path().join(part)).unwrap();
+            probe::give_to_root(&folder.path().join(part), &ids).unwrap();
+        }
+        fs::set_permissions(
+            folder.path().join("base/tmp"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o1777),
+        )
+        .unwrap();
+        fs::write(folder.path().join("base/etc/known"), "of the base\n").unwrap();
+        probe::give_to_root(&folder.path().join("base/etc/known"), &ids).unwrap();
+        for link in ["bin", "lib", "lib64", "sbin"] {
+            std::os::unix::fs::symlink(format!("usr/{link}"), folder.path().join("base").join(link)).unwrap();
+        }
+        let making = Making { form: Form::Overlay, place: Place::Shared, flushes: Flushes::Discard };
+        let plan = RootPlan::new(Path::new("roots/1"), &["base".into()], &making);
+        assert!(plan.make(folder.path(), &ids).unwrap().is_none());
+        Yard { folder, ids, plan }
+    }
+
+    fn sandbox(&self, user: User, script: &str) -> Sandbox {
+        let mut operations = self.plan.entering(&[]);
+        let target = self.plan.root.join("usr");
+        operations.insert(1, Operation::Bind { source: "/usr".into(), target, access: Access::Read });
+        Sandbox {
+            folder: self.folder.path().into(),
+            ids: self.ids.clone(),
+            keeper: None,
+            view: View::Root(operations),
+            user,
+            task: Task::Program(["/bin/sh", "-c", script].map(str::to_owned).into()),
+            directory: "/".into(),
+            environment: vec![("PATH".into(), "/usr/sbin:/usr/bin".into())],
+            is_interactive: false,
+            has_network: false,
+            flushes: Flushes::Discard,
+            nesting: Nesting::Refused,
+        }
+    }
+
+    fn machine(&self, sandbox: &Sandbox) -> Machine {
+        let folder = self.folder.path().join("roots/1/machine");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        Machine::start(&shape(), &kernels(), &folder, &[sandbox], BOOTS_WITHIN).unwrap()
+    }
+
+    fn run(&self, user: User, script: &str, limits: Limits) -> (CommandOutcome, String) {
+        let sandbox = self.sandbox(user, script);
+        let mut machine = self.machine(&sandbox);
+        let (outcome, text) = run(&mut machine, &sandbox, limits, &AtomicBool::new(false));
+        (outcome, text)
+    }
+
+    fn upper(&self, name: &str) -> PathBuf {
+        self.folder.path().join("roots/1").join(SHARED).join("upper").join(name)
+    }
+}
+
+fn run(
+    machine: &mut Machine,
+    sandbox: &Sandbox,
+    limits: Limits,
+    cancel: &AtomicBool,
+) -> (CommandOutcome, String) {
+    let mut output = Vec::new();
+    let watched = Watched { limits, writing: &Writing::default(), cancel, membership: None };
+    let outcome = machine.run(sandbox, &mut output, watched, &mut |_| ());
+    (outcome, String::from_utf8_lossy(&output).into_owned())
+}
+
+fn wall(seconds: f64) -> Limits {
+    Limits::of_wall(seconds)
+}
+
+fn as_in_a_sandbox() {
+    let yard = Yard::new();
+    let script = "id -u; hostname; nproc; cat /etc/known; ls /sys/class/net /work /home 2>&1 | sort | head -3; \
+                  uname -r; seq 100000 | tail -1; exit 3";
+    let began = Instant::now();
+    let (outcome, text) = yard.run(User::Root, script, wall(60.0));
+    eprintln!("{} in {:.1} s", shape().accelerator, began.elapsed().as_secs_f64());
+    assert_eq!(outcome.end, End::Exit(3), "{text}");
+    let here = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert!(text.starts_with("0\nkilnyard\n1\nof the base\n") && text.contains("100000\n"), "{text}");
+    assert!(!text.contains(here.trim()) && text.contains("-cloud-amd64"), "{text}");
+    assert!(outcome.created > 2 && outcome.cpu_seconds > 0.0 && outcome.memory_peak_bytes > 0, "{outcome:?}");
+    // Namespaces, filters and privileges are those of a sandbox.
+    let (outcome, text) = yard.run(
+        PLAIN,
+        "id -u; mount -t tmpfs x /tmp 2>&1; unshare -r true 2>&1; cat /proc/1/uid_map",
+        wall(60.0),
+    );
+    assert_eq!(outcome.end, End::Exit(0), "{text}");
+    assert!(
+        text.starts_with("1000\n") && text.contains("must be superuser") && text.contains("unshare failed"),
+        "{text}"
+    );
+}
+
+fn written() {
+    let yard = Yard::new();
+    let script = "echo own > /tmp/own; mkdir /tmp/d; mv /tmp/own /tmp/d/own; ln /tmp/d/own /tmp/link; echo changed > /etc/known";
+    let (outcome, text) = yard.run(User::Root, script, wall(60.0));
+    assert_eq!((outcome.end, text.as_str()), (End::Exit(0), ""));
+    let (outcome, text) =
+        yard.run(PLAIN, "echo mine > /tmp/mine; cat /tmp/d/own /etc/known; chmod 4711 /tmp/mine", wall(60.0));
+    assert_eq!((outcome.end, text.as_str()), (End::Exit(0), "own\nchanged\n"));
+    let (first, _, _) = yard.ids.users[0];
+    assert_eq!(first, 0);
+    let outside = yard.ids.users[0].1;
+    let owner = |name: &str| fs::metadata(yard.upper(name)).unwrap().uid();
+    assert_eq!((owner("tmp/d/own"), owner("tmp/mine")), (outside, outside + 1000));
+    assert_eq!(fs::metadata(yard.upper("tmp/link")).unwrap().nlink(), 2);
+    assert_eq!(fs::metadata(yard.upper("tmp/mine")).unwrap().mode() & 0o7777, 0o4711);
+    assert_eq!(fs::read_to_string(yard.folder.path().join("base/etc/known")).unwrap(), "of the base\n");
+    // Whatever the guest's kernel does: this machine does not let it write to a layer, or see anything else.
+    let sandbox = yard.sandbox(User::Root, "true");
+    let machine = yard.machine(&sandbox);
+    let share = machine.processes()[1];
+    let mounts = fs::read_to_string(format!("/proc/{share}/mountinfo")).unwrap();
+    let options = |path: &str| {
+        let line = mounts.lines().find(|line| line.split(' ').nth(4).is_some_and(|at| at.ends_with(path)));
+        line.unwrap_or_else(|| panic!("{path}: {mounts}")).split(' ').nth(5).unwrap().to_owned()
+    };
+    assert!(options("/base").starts_with("ro") && options("/usr").starts_with("ro"), "{mounts}");
+    assert!(options("/roots/1/shared").starts_with("rw"), "{mounts}");
+    let seen = fs::read_dir(format!("/proc/{share}/root/")).unwrap().flatten();
+    let mut seen: Vec<String> = seen.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    seen.sort();
+    assert_eq!(seen, ["tmp", "usr"]);
+}
+
+fn hangs() {
+    let yard = Yard::new();
+    let limits = Limits { hung_seconds_max: 2.0, ..wall(60.0) };
+    let (outcome, text) = yard.run(PLAIN, "echo begun; sleep 4711", limits);
+    let End::Limit(Passed::Hung, snapshot) = outcome.end else { panic!("{:?}: {text}", outcome.end) };
+    assert!(snapshot.processes.iter().any(|process| process.line.contains("sleep 4711")), "{snapshot:?}");
+    assert_eq!(snapshot.output, ["begun"]);
+}
+
+fn cancelled() {
+    let yard = Yard::new();
+    let sandbox = yard.sandbox(PLAIN, "echo begun; sleep 4711");
+    let mut machine = yard.machine(&sandbox);
+    let cancel = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(2));
+            cancel.store(true, Ordering::Relaxed);
+        });
+        let (outcome, text) = run(&mut machine, &sandbox, wall(60.0), &cancel);
+        assert_eq!((outcome.end, text.as_str()), (End::Cancelled, "begun\n"));
+    });
+}
+
+fn killed() {
+    let yard = Yard::new();
+    let sandbox = yard.sandbox(PLAIN, "sleep 4711");
+    for victim in 0..2 {
+        let mut machine = yard.machine(&sandbox);
+        let processes = machine.processes();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(700));
+                kill_process(Pid::from_raw(processes[victim] as i32).unwrap(), Signal::KILL).unwrap();
+                if victim == 1 {
+                    // Without its folders, a guest waits for ever.
+                    std::thread::sleep(Duration::from_secs(2));
+                    kill_process(Pid::from_raw(processes[0] as i32).unwrap(), Signal::KILL).unwrap();
+                }
+            });
+            let (outcome, _) = run(&mut machine, &sandbox, wall(60.0), &AtomicBool::new(false));
+            let End::SandboxFailed(why) = outcome.end else { panic!("{:?}", outcome.end) };
+            assert!(why.contains("the virtual machine ended"), "{why}");
+        });
+        drop(machine);
+        let folder = yard.folder.path().display().to_string();
+        assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&folder));
+        for number in processes {
+            assert!(!Path::new(&format!("/proc/{number}")).exists());
+        }
+    }
+    yard.plan.remove(yard.folder.path(), &yard.ids, None).unwrap();
+    assert_eq!(fs::read_dir(yard.folder.path().join("roots")).unwrap().count(), 0);
+}
+
+fn does_not_boot() {
+    let yard = Yard::new();
+    let sandbox = yard.sandbox(User::Root, "true");
+    let folder = yard.folder.path().join("machine");
+    fs::create_dir(&folder).unwrap();
+    let image = yard.folder.path().join("image");
+    fs::write(&image, "no kernel").unwrap();
+    let shape =
+        Shape { kernel: Kernel { image, ..shape().kernel }, accelerator: Accelerator::Emulation, ..shape() };
+    let error = Machine::start(&shape, &kernels(), &folder, &[&sandbox], Duration::from_secs(5))
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("the virtual machine "), "{error}");
+}

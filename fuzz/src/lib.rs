@@ -23,6 +23,7 @@ mod farm;
 mod fields;
 mod import;
 mod index;
+mod machines;
 #[path = "../../crates/web/tests/markup/mod.rs"]
 mod markup;
 mod messages;
@@ -64,6 +65,9 @@ pub const TARGETS: &[Target] = &[
     ("farm_bodies", farm::bodies),
     ("farm_join", farm::join),
     ("farm_frames", farm::frames),
+    ("hazards", machines::hazards),
+    ("nbd", machines::nbd),
+    ("requests", machines::requests),
     ("hash", messages::hash),
     ("publish", publish::publish),
     ("page", page::page),

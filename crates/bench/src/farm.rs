@@ -7,6 +7,7 @@
 //!
 //! Known downside: leader and workers share this machine, whose cores should not be busy.
 
+pub mod cells;
 mod chatter;
 pub mod cost;
 pub mod logs;

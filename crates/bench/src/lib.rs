@@ -61,7 +61,7 @@ pub struct BenchOptions {
     /// Tarball of the release for sbuild in "unshare" mode; makes `overhead` and `demo` measure sbuild as well.
     #[arg(long, value_name = "FILE")]
     pub sbuild_chroot: Option<PathBuf>,
-    /// Write a bar chart to this SVG file, for `roots`.
+    /// Write a bar chart to this SVG file, for `roots` and `cells`.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Unpacked source with a `configure` script, for `fakeroot` to build.
@@ -130,6 +130,9 @@ pub enum BenchName {
     FarmCost,
     /// The yard's set built by two workers of one core each, compared with one of two cores and with `simulate`.
     FarmSplit,
+    /// The yard's set built by this machine as one, two and four cells, workers with processors of their own, with roots on the
+    /// disk, in memory and on block devices.
+    Cells,
     /// The mirror of a site and what a farm sends: a herd, the cost of hits, changes of a tree, links with a delay, which only root
     /// can make.
     Mirror,
@@ -200,6 +203,7 @@ pub fn measure(
         }
         BenchName::FarmCost => farm::cost::measure(&yard()?, trial),
         BenchName::FarmSplit => farm::split::measure(&yard()?, trial),
+        BenchName::Cells => farm::cells::measure(&yard()?, trial, machine, options.svg.as_deref()),
         BenchName::Publish => debian::publish::measure(trial),
         BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),
         BenchName::Mirror => mirrors::measure(trial),

@@ -10,7 +10,7 @@
 //! counts as CPU time of the teardown, although its wall time belongs to the creation.
 
 mod advice;
-mod chart;
+pub(crate) mod chart;
 mod clock;
 mod empty;
 mod kept;

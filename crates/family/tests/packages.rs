@@ -93,6 +93,7 @@ fn every_key_has_its_effect_on_its_package_alone() {
             written_bytes_min: Some(1 << 30),
             open_files_max: Some(128),
             processes_max: Some(256),
+            machine: None,
         },
         priority: -7,
         retries: [(FailureKind::Memory, 2), (FailureKind::Network, 0)].into(),

@@ -17,10 +17,12 @@
 mod archive;
 mod arm;
 mod elf;
+mod emulation;
 mod x86;
 
 pub use archive::{ScanError, scan};
 pub use elf::{Architecture, scan_file};
+pub use emulation::{Emulation, Mode};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -40,6 +40,7 @@ mod progress;
 mod snapshot;
 mod stalls;
 mod terminal;
+mod traps;
 mod tree;
 mod watch;
 pub mod weight;
@@ -56,6 +57,7 @@ pub use log::{Log, LogFacts, LogLimits, read_log, read_log_from};
 pub use snapshot::{ObservedProcess, Snapshot};
 pub use stalls::Stalls;
 pub use terminal::Terminal;
+pub use traps::Traps;
 pub use watch::{Watched, run, run_watched};
 pub use written::Writing;
 
@@ -128,6 +130,8 @@ pub struct CommandOutcome {
     /// Refused system calls, by name, with their counts. Also empty where refusals are not counted
     /// ([`kilnyard_root::sandbox::Nesting`]).
     pub refused_calls: Vec<(String, u64)>,
+    /// Traps that stalled other cores too; zero where the kernel does not count them.
+    pub traps: Traps,
 }
 
 impl CommandOutcome {
@@ -151,6 +155,7 @@ impl CommandOutcome {
             left_behind: Vec::new(),
             left_in_memory: Vec::new(),
             refused_calls: Vec::new(),
+            traps: Traps::default(),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::stalls::Stalling;
 use crate::weight::Membership;
 use crate::written::{Writing, Written};
-use crate::{CommandOutcome, End, Limits, Passed, Sample, Snapshot, leftovers};
+use crate::{CommandOutcome, End, Limits, Passed, Sample, Snapshot, leftovers, traps};
 use kilnyard_root::sandbox::{Bounds, GRACE, Order};
 use kilnyard_root::{Report, Sandbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -91,9 +91,10 @@ pub fn run_watched(
     let memory =
         limits.memory_bytes_max.and_then(|bytes| MemoryBound::set(folder, bytes, writing.memory_bytes_max));
     groups.version_1.extend(memory.as_ref().and_then(MemoryBound::group).cloned());
-    let begun = OnceCell::new();
+    let (begun, traps) = (OnceCell::new(), OnceCell::new());
     let follow = |outer| {
         let _ = begun.set(births::follow(outer));
+        let _ = traps.set(traps::Counters::of(outer));
         if let Some(membership) = membership {
             // Without its weight, the build still works.
             let _ = membership.level(outer);
@@ -108,6 +109,7 @@ pub fn run_watched(
         }
         Err(error) => CommandOutcome::of(End::SandboxFailed(format!("failed to start a sandbox: {error}"))),
     };
+    outcome.traps = traps.into_inner().flatten().map_or_else(Default::default, |counters| counters.read());
     outcome.wall_seconds = started.elapsed().as_secs_f64();
     outcome
 }

@@ -8,8 +8,8 @@ use kilnyard_model::host::Host;
 use kilnyard_model::keep::KeepOrder;
 use kilnyard_model::order::{
     Account, BuildOrder, BuildTerms, CommandOrder, Dependency, FamilyOrder, FetchFile, FetchOrder,
-    FolderContent, FolderFile, Input, InputText, Key, Output, RootOrder, SharedFolder, Stage, StageOrder,
-    TestOrder, TreePatch, WorkOrder,
+    FolderContent, FolderFile, Input, InputText, Key, MachineTerms, Output, RootOrder, SharedFolder, Stage,
+    StageOrder, TestOrder, TreePatch, WorkOrder,
 };
 use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult, StageSeen};
 use kilnyard_protocol::{
@@ -211,6 +211,7 @@ fn a_lease() {
         written_bytes_min: Some(1 << 31),
         open_files_max: Some(1024),
         processes_max: Some(512),
+        machine: Some(MachineTerms { cores: 1, memory_bytes: 2 << 30 }),
     };
     check("lease-with-terms", &special);
     let mut keeping = lease();

@@ -38,6 +38,7 @@ mod scheduler;
 mod shares;
 mod simulate;
 mod speed;
+mod stalls;
 mod transfer;
 pub mod work;
 mod yards;
@@ -58,6 +59,7 @@ pub use simulate::{
     Built, Busy, Conditions, Farm, Inputs, Simulated, SimulationError, Supply, simulate, simulate_farm,
     simulate_under,
 };
+pub use stalls::Stalling;
 pub use transfer::Needed;
 pub use work::{Basis, Measured, Step, Work, estimate};
 pub use yards::{Provided, Received, Together, YardPolicy, Yards};

@@ -23,6 +23,7 @@ pub use supply::{Farm, Supply};
 
 use crate::event::{Action, Event, Files, Outcome, Policy};
 use crate::machine::{Machine, MachineId};
+use crate::stalls::Stalling;
 use crate::transfer::Transfers;
 use crate::work::{Step, Work};
 use kilnyard_model::graph::{Graph, PackageId};
@@ -395,6 +396,13 @@ impl Simulation<'_> {
         (f64::from(self.machines[machine].cores) / f64::from(jobs.max(1))).min(1.0)
     }
 
+    /// By how much everything on a machine takes longer, as its builds stall it.
+    fn stalled(&self, machine: usize, cores: u32) -> f64 {
+        let stalling = self.jobs[machine].iter().filter(|job| job.wait_seconds <= 0.0);
+        let traps = stalling.filter_map(|job| self.conditions.traps.get(&job.package));
+        Stalling::default().factor(traps.sum(), cores)
+    }
+
     /// Records the load of the machines from now on.
     fn measure(&mut self) {
         let (mut busy, mut builds) = (0.0, 0);
@@ -427,7 +435,7 @@ impl Simulation<'_> {
             .machines
             .iter()
             .enumerate()
-            .map(|(index, machine)| machine.speed * self.share(index))
+            .map(|(index, machine)| machine.speed * self.share(index) / self.stalled(index, machine.cores))
             .collect();
         let mut passed = f64::INFINITY;
         for (jobs, rate) in self.jobs.iter().zip(&rates) {

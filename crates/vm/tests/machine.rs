@@ -19,6 +19,13 @@ use std::time::{Duration, Instant};
 const BOOTS_WITHIN: Duration = Duration::from_secs(60);
 const PLAIN: User = User::Plain { user: 1000, group: 1000 };
 
+/// The number of machines in a row, of which each fourth is killed; the variable overrides it.
+const COUNT: usize = 4;
+const COUNT_VARIABLE: &str = "KILNYARD_MACHINES";
+/// Compiles and runs a program.
+const COMPILES: &str = "cd /tmp; echo 'int puts(const char *); int main() { return puts(\"hello\") < 0; }' > a.c; \
+                        if command -v gcc > /dev/null; then gcc -o a a.c && ./a; else echo hello; fi";
+
 /// The folder for kernels, which outlives the test: the kernel is downloaded once.
 fn kernels() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels")
@@ -32,13 +39,14 @@ fn main() {
     if let Some(missing) = &missing {
         eprintln!("skipped: {missing}");
     }
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 7] = [
         ("a_command_runs_as_in_a_sandbox_of_this_machine", as_in_a_sandbox),
         ("what_is_written_belongs_to_its_users_and_layers_stay", written),
         ("a_command_that_hangs_is_shown_from_inside", hangs),
         ("a_command_is_cancelled", cancelled),
         ("a_guest_that_is_killed_leaves_nothing", killed),
         ("a_machine_that_does_not_boot_is_named", does_not_boot),
+        ("machines_in_a_row_leave_nothing", in_a_row),
     ];
     let trials = tests.map(|(name, test)| {
         let trial = Trial::test(name, move || {
@@ -282,4 +290,48 @@ fn does_not_boot() {
         .unwrap_err()
         .to_string();
     assert!(error.starts_with("the virtual machine "), "{error}");
+}
+
+/// Machines that are started, and killed at moments spread over their lives.
+fn in_a_row() {
+    let count = std::env::var(COUNT_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(COUNT);
+    let yard = Yard::new();
+    let folder = yard.folder.path().join("roots/1/machine");
+    let mut seconds = Vec::new();
+    for number in 0..count {
+        let sandbox = yard.sandbox(PLAIN, COMPILES);
+        let began = Instant::now();
+        let mut machine = yard.machine(&sandbox);
+        let processes = machine.processes();
+        if number % 4 == 3 {
+            let victim = processes[number / 4 % 2];
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis((number * 37 % 1500) as u64));
+                    let _ = kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL);
+                    std::thread::sleep(Duration::from_secs(2));
+                    let _ = kill_process(Pid::from_raw(processes[0] as i32).unwrap(), Signal::KILL);
+                });
+                // It ends, with whatever it had done.
+                run(&mut machine, &sandbox, wall(60.0), &AtomicBool::new(false));
+            });
+            drop(machine);
+        } else {
+            let (outcome, text) = run(&mut machine, &sandbox, wall(60.0), &AtomicBool::new(false));
+            drop(machine);
+            seconds.push(began.elapsed().as_secs_f64());
+            assert_eq!((outcome.end, text.as_str()), (End::Exit(0), "hello\n"));
+        }
+        for process in processes {
+            assert!(!Path::new(&format!("/proc/{process}")).exists(), "machine {number}");
+        }
+        assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(folder.to_str().unwrap()));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    seconds.sort_by(f64::total_cmp);
+    eprintln!(
+        "{count} machines by {}: start, compile, end in {:.1} s (median)",
+        shape().accelerator,
+        seconds[seconds.len() / 2]
+    );
 }

@@ -626,9 +626,27 @@ fn remarks(outcome: &CommandOutcome, limits: &Limits) -> String {
         let calls = outcome.refused_calls.iter().map(|(name, count)| format!("{name} ({count})"));
         lines.push(format!("system calls refused: {}", calls.collect::<Vec<_>>().join(", ")));
     }
+    lines.extend(trapped(outcome));
     // The last line of the command's output may lack a newline.
     let first = if lines.is_empty() { "" } else { "\n" };
     lines.iter().fold(first.to_owned(), |all, line| format!("{all}{REMARK}{}\n", text::line(line)))
+}
+
+/// The traps a second from which a command is said to stall other cores: at this rate, they are stalled for about a thousandth
+/// of the time.
+const TRAPS_MIN: f64 = 1000.0;
+
+/// A remark about a command that stalled other cores.
+fn trapped(outcome: &CommandOutcome) -> Option<String> {
+    let traps = outcome.traps;
+    let rate = (traps.emulated + traps.unaligned) as f64 / outcome.wall_seconds.max(0.1);
+    (rate >= TRAPS_MIN).then(|| {
+        format!(
+            "{} instructions were emulated and {} accesses repeated by the kernel, {rate:.0} a second, each of which stalls other \
+             cores: kilnyard doctor says which setting of the kernel ends it; else set machine = \"vm\" for this package",
+            traps.emulated, traps.unaligned
+        )
+    })
 }
 
 /// Adds the usage of a command to that of its stage.

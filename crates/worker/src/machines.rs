@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 /// The folder for kernels, relative to the yard.
-const KERNELS: &str = "state/machines";
+pub const KERNELS: &str = "state/machines";
 /// The folder of a machine, relative to the folder of its root.
 const FOLDER: &str = "machine";
 /// How long a machine may take to boot on a busy machine.

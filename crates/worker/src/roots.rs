@@ -14,7 +14,7 @@ mod written;
 pub use base::{BaseFolders, BaseSandbox, run_in_base};
 pub(crate) use kept::{layers_of_failed, orders_of_failed};
 pub use planned::BuildFacts;
-pub(crate) use planned::Planned;
+pub(crate) use planned::{Planned, in_machine};
 pub(crate) use shown::without_links;
 
 use crate::apart::Apart;

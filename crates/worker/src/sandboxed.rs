@@ -6,14 +6,14 @@ use crate::layers::{Image, Layers};
 use crate::machines::Machines;
 use crate::memory::{Memory, Reservation};
 use crate::remover::Remover;
-use crate::roots::{BuildFacts, Planned, RootResources};
+use crate::roots::{BuildFacts, Planned, RootResources, in_machine};
 use crate::runner::{BuildRoot, Entering, LayeredRoot, PlainRoot, Root, Runner, RunnerError, Running, Shown};
 use crate::{Local, RootFolder, Settings, tools};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::{Input, InputText, MachineTerms, RootOrder};
 use kilnyard_process::{CommandOutcome, End, Sample, Watched, run_watched};
 use kilnyard_root::sandbox::RunError;
-use kilnyard_root::{Form, Making, Nesting, Place, used_bytes};
+use kilnyard_root::{Form, Nesting, used_bytes};
 use kilnyard_schedule::Files;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ impl Runner for Sandboxed {
         let resources = RootResources { reservation, image };
         let reservation = resources.reservation.as_ref();
         let making = match machine {
-            Some(_) => Making { form: Form::Overlay, place: Place::Shared, flushes: roots.flushes },
+            Some(_) => in_machine(*roots),
             None => reservation.map_or(roots.of_build(), |reservation| roots.in_memory(reservation.bytes)),
         };
         let planned = Planned::of_build(name, &local.layers, &making, resources.image.as_ref(), ids);

@@ -14,7 +14,7 @@ const RATIO_MAX: f64 = 1.03;
 /// Measures pairs of runs of the yard's set.
 pub fn measure(yard: &Yard, trial: &Trial<'_>) -> Result<Report> {
     let subject = Subject::prepare(yard, trial)?;
-    let places = [Place { name: "worker", processors: Vec::new() }];
+    let places = [Place { name: "worker", processors: Vec::new(), roots: "overlay" }];
     trial.say("a first run of the worker makes its layers; it is not counted");
     subject.by(&places)?;
     let (mut alone, mut farm) = (Vec::new(), Vec::new());

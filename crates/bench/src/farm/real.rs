@@ -39,6 +39,8 @@ pub struct Place {
     pub name: &'static str,
     /// The processors that it may use, by the kernel's numbers, one for each of its cores. Empty: all.
     pub processors: Vec<usize>,
+    /// How its roots are made, as `kilnyard worker --roots` has it.
+    pub roots: &'static str,
 }
 
 /// What a run took.
@@ -144,6 +146,7 @@ impl Subject {
         if !place.processors.is_empty() {
             command.args(["--cores", &place.processors.len().to_string()]);
         }
+        command.args(["--roots", place.roots]);
         let log = folder.join("log");
         // A process gets the processors of the thread that starts it.
         let started = std::thread::scope(|scope| {

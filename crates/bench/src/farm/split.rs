@@ -26,7 +26,8 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>) -> Result<Report> {
             "this process may use one processor only; the benchmark needs two",
         ));
     };
-    let place = |name, processors: &[usize]| Place { name, processors: processors.to_vec() };
+    let place =
+        |name, processors: &[usize]| Place { name, processors: processors.to_vec(), roots: "overlay" };
     let whole = [place("one", &[one, two])];
     let halves = [place("one", &[one]), place("two", &[two])];
     let subject = Subject::prepare(yard, trial)?;

@@ -2,8 +2,9 @@
 
 use crate::config::Size;
 use crate::config::farm::Approval;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use kilnyard_model::role::Role;
+use kilnyard_root::{Backend, Roots, Scratch};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -41,9 +42,41 @@ pub struct Worker {
     /// farm has for the worker's pool.
     #[arg(long, value_name = "URL", conflicts_with = "lease")]
     pub mirror: Option<String>,
+    /// How roots of builds are made; docs/roots.md compares the ways.
+    #[arg(long, value_name = "WAY", default_value = "overlay", conflicts_with = "lease")]
+    pub roots: RootsOfWorker,
     /// The worker's folder for layers and roots; created if missing.
     #[arg(long, value_name = "FOLDER", default_value = "kilnyard-worker")]
     pub folder: PathBuf,
+}
+
+/// How a worker makes roots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RootsOfWorker {
+    /// Layers below a writable one on the disk.
+    Overlay,
+    /// Layers below a writable one in memory.
+    Memory,
+    /// A copy of the layers in memory.
+    Tmpfs,
+    /// A copy of the layers on the disk.
+    Copy,
+    /// An image on a block device, written to memory first.
+    Block,
+}
+
+impl RootsOfWorker {
+    /// As the configuration of a yard has it.
+    pub fn roots(self) -> Roots {
+        let (backend, scratch) = match self {
+            RootsOfWorker::Overlay => (Backend::Overlay, Scratch::Disk),
+            RootsOfWorker::Memory => (Backend::Overlay, Scratch::Memory),
+            RootsOfWorker::Tmpfs => (Backend::Tmpfs, Scratch::Disk),
+            RootsOfWorker::Copy => (Backend::Copy, Scratch::Disk),
+            RootsOfWorker::Block => (Backend::Block, Scratch::Disk),
+        };
+        Roots { backend, scratch, ..Roots::default() }
+    }
 }
 
 /// `pools`.

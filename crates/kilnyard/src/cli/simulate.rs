@@ -27,7 +27,7 @@ pub struct Simulate {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "graph", "cores", "machines", "transfer", "rate", "kept", "blind", "policy", "workers", "seeds", "svg",
+            "graph", "cores", "machines", "transfer", "rate", "kept", "hazard", "blind", "policy", "workers", "seeds", "svg",
         ]
     )]
     pub farm: Option<PathBuf>,
@@ -54,6 +54,10 @@ pub struct Simulate {
     /// first run.
     #[arg(long, value_name = "SHARE")]
     pub kept: Option<f64>,
+    /// Packages whose builds stall their machines, by a pattern and their traps a second, as in chromium*=1e6. The run is
+    /// simulated with and without virtual machines of one core for them. May be repeated.
+    #[arg(long, value_name = "PATTERN=TRAPS")]
+    pub hazard: Vec<String>,
     /// With --rate or --kept, the scheduler does not know what machines have.
     #[arg(long)]
     pub blind: bool,

@@ -8,6 +8,7 @@ use crate::yard::remedy_for;
 use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{signals, words};
 use kilnyard_family::FAMILIES;
+use kilnyard_hazard::{Emulation, Mode};
 use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Mechanism, Weights};
 use kilnyard_root::sandbox::{Need, RunError};
@@ -60,6 +61,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     let opened = folder.join(CONFIG).exists().then(|| super::open(folder)).transpose();
     let yard = opened.as_ref().ok().and_then(Option::as_ref);
     let mut findings = vec![system(), machine(), sharing(), watching()];
+    findings.extend(emulation());
     findings.extend(match yard {
         Some(yard) => yard.config.family.machine_findings(),
         None => needed_by_any(),
@@ -76,6 +78,7 @@ pub fn examine(folder: &Path) -> Vec<Finding> {
     } else if wanted.is_in_memory() || yard.is_some_and(|yard| yard.config.build.work_in_memory) {
         findings.push(memory(existing, wanted));
     }
+    findings.extend(yard.filter(|yard| yard.config.tables.has_machines()).map(virtual_machines));
     findings.extend(yard.map(stores::examine).unwrap_or_default());
     findings.extend(yard.and_then(signer));
     // Folders of targets that cannot be used are reported by the commands that use them.
@@ -177,6 +180,55 @@ fn machine() -> Finding {
         true,
         format!("{}, {} of memory", words::count(cores as u64, "core"), words::size(bytes)),
     )
+}
+
+/// Whether the kernel emulates instructions of builds, each of which stalls all cores; `None` for processors without such
+/// instructions.
+fn emulation() -> Option<Finding> {
+    const NAME: &str = "emulated instructions";
+    let known = Emulation::of(Path::new("/proc/sys"));
+    if known.is_empty() {
+        return None;
+    }
+    let emulated: Vec<&Emulation> = known.iter().filter(|one| one.mode == Mode::Emulated).collect();
+    let remedies: Vec<String> = emulated.iter().filter_map(|one| one.remedy()).collect();
+    let names: Vec<&str> = emulated.iter().map(|one| one.hazard.name()).collect();
+    Some(match names.is_empty() {
+        true => Finding::new(NAME, true, "the kernel emulates none".to_owned()),
+        false => Finding {
+            help: Some(match remedies.is_empty() {
+                true => Remedy::from("machine = \"vm\" for packages that use them: docs/machines.md"),
+                false => Remedy::from(remedies.join("; ")),
+            }),
+            ..Finding::new(
+                NAME,
+                remedies.is_empty(),
+                format!(
+                    "the kernel emulates {}: each trap stalls other cores, and within a loop of exclusive loads it never ends",
+                    names.join(", ")
+                ),
+            )
+        },
+    })
+}
+
+/// Whether builds can run in virtual machines.
+fn virtual_machines(yard: &Yard) -> Finding {
+    const NAME: &str = "virtual machines";
+    if let Some(lack) = kilnyard_vm::missing_requirement() {
+        return Finding {
+            packages: lack.package().into_iter().collect(),
+            ..Finding::new(NAME, false, lack.to_string())
+        };
+    }
+    let kernels = yard.path(kilnyard_worker::KERNELS);
+    let found = kilnyard_vm::Kernel::of_debian(&kernels)
+        .map_err(|error| error.to_string())
+        .and_then(|kernel| kilnyard_vm::accelerator(&kernel, &kernels).map_err(|error| error.to_string()));
+    match found {
+        Ok(accelerator) => Finding::new(NAME, true, format!("a kernel boots by {accelerator}")),
+        Err(error) => Finding::new(NAME, false, error),
+    }
 }
 
 /// How CPU weights by rank are set. This is never missing: builds work with any method.

@@ -3,6 +3,7 @@
 mod draw;
 mod farm;
 mod graph;
+mod hazards;
 mod history;
 mod inputs;
 mod own;
@@ -62,6 +63,7 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
         work.kept_share = options.kept;
     }
     conditions.inputs = inputs::of(&set.graph, options);
+    let stalled = hazards::without_lanes(&mut set, &machines, &conditions, options)?;
     let mut played = play::play(&set, &machines, &conditions, options)?;
     if let Some(inputs) = conditions.inputs.as_mut().filter(|_| options.warm) {
         inputs.warm = inputs.after(&played.first.builds);
@@ -74,8 +76,15 @@ pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &Simulate) -> Result<Ex
         write(path, &draw::draw(&set.graph, &played, &machines))?;
     }
     match options.json {
-        true => print(&format!("{:#}\n", show::as_json(&set, &played, &machines, options))),
-        false => print(&show::as_text(&set, &played, &machines, options)),
+        true => {
+            let mut value = show::as_json(&set, &played, &machines, options);
+            value["hazards"] = hazards::as_json(stalled.as_ref(), &played);
+            print(&format!("{value:#}\n"))
+        }
+        false => {
+            let text = show::as_text(&set, &played, &machines, options);
+            print(&(text + &hazards::as_text(stalled.as_ref(), &played)))
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod elsewhere;
 mod farm;
 mod fixtures;
 mod keeps;
+mod machines;
 mod messages;
 mod notified;
 mod ordinary;
@@ -64,6 +65,7 @@ fn main() {
         farm::CASES,
         bound::CASES,
         keeps::CASES,
+        machines::CASES,
         shells::CASES,
         signing::CASES,
         sites::CASES,
@@ -149,6 +151,9 @@ fn main() {
         "roots_on_block_devices_build_packages" => {
             case.needs(support::is_root(), "only root can mount a device")
         }
+        "a_package_from_a_virtual_machine_has_the_same_bytes" => case
+            .needs(support::is_root(), "only root can share folders with a virtual machine")
+            .needs(support::has("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
         _ => case,
     });
     // Builds share the cores anyway, and some trials inspect processes.

@@ -85,6 +85,8 @@ pub struct Conditions {
     pub losses: Vec<(MachineId, f64)>,
     /// Kept work of packages, each on one machine, where their builds take [`Work::share_with_kept`](crate::Work::share_with_kept) of their work.
     pub kept: HashMap<PackageId, MachineId>,
-    /// Whether the policy is not informed of it.
+    /// The traps a second of packages whose builds stall their machines, which the policy does not know.
+    pub traps: HashMap<PackageId, f64>,
+    /// Whether the policy is not informed of kept work.
     pub is_kept_secret: bool,
 }

@@ -5,7 +5,7 @@ use crate::layers::{Image, planned_image};
 use crate::local::Local;
 use crate::memory::reserved_bytes;
 use kilnyard_model::order::BuildOrder;
-use kilnyard_root::{Flushes, IdMap, ImagePlan, Making, RootPlan, Roots, used_bytes};
+use kilnyard_root::{Flushes, Form, IdMap, ImagePlan, Making, Place, RootPlan, Roots, used_bytes};
 use std::path::{Path, PathBuf};
 
 /// The facts that the root of a build is planned from.
@@ -34,8 +34,13 @@ impl RootFolder {
     /// The root that a build would get if memory has room for its files. Nothing is made.
     pub fn planned(yard: &Path, name: &str, ids: &IdMap, facts: &BuildFacts<'_>) -> RootFolder {
         let BuildFacts { order, local, roots, .. } = *facts;
-        let memory = facts.wanted_memory(&|layer: &str| used_bytes(&yard.join(layer)));
-        let making = memory.map_or(roots.of_build(), |bytes| roots.in_memory(bytes));
+        let making = match order.terms.machine {
+            Some(_) => in_machine(roots),
+            None => {
+                let memory = facts.wanted_memory(&|layer: &str| used_bytes(&yard.join(layer)));
+                memory.map_or(roots.of_build(), |bytes| roots.in_memory(bytes))
+            }
+        };
         let image = planned_image(yard, &local.layers, making.form).map(|(image, _)| image);
         let planned = Planned::of_build(name, &local.layers, &making, image.as_ref(), ids);
         RootFolder::of_plan(yard, ids, planned).of_order(order, local)
@@ -76,6 +81,11 @@ impl BuildFacts<'_> {
         let work = self.order.work.as_ref().filter(|_| self.works_in_memory)?;
         Some(reserved_bytes(work.expected_bytes, 0))
     }
+}
+
+/// The root of a build whose commands run in a virtual machine: the machine may write to a folder of it alone.
+pub(crate) fn in_machine(roots: Roots) -> Making {
+    Making { form: Form::Overlay, place: Place::Shared, flushes: roots.flushes }
 }
 
 /// The layers of a root; an image replaces the layers in it.

@@ -234,6 +234,12 @@ impl PackageTables {
         self.tables.iter().any(|(_, table)| table.autopkgtest == Some(true))
     }
 
+    /// Whether any package is built in a virtual machine.
+    pub fn has_machines(&self) -> bool {
+        let mut all = self.tables.iter().map(|(_, table)| table).chain([&self.usual]);
+        all.any(|table| table.machine == Some(MachineWord::Vm))
+    }
+
     /// Whether there are no tables at all.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()

@@ -4,6 +4,7 @@ use super::{print, print_json, unknown_package};
 use crate::cli;
 use crate::error::{Error, Result};
 use crate::plan::{self, Forced};
+use crate::words::{count, size};
 use crate::yard::{Yard, store_error};
 use crate::{mirror, worker};
 use kilnyard_root::Operation;
@@ -26,7 +27,8 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     };
     // Roots do not depend on the package's revision.
     let order = planned.stock.order(id, 1);
-    let order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
+    let mut order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
+    yard.config.tables.complete(&mut order);
     let build = store.next_build().map_err(store_error)?;
     let local = worker::local(yard, &order.root, false)?;
     let facts = BuildFacts {
@@ -38,7 +40,9 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     };
     let root = RootFolder::planned(&yard.folder, &build.to_string(), &yard.ids(), &facts);
     let plan = root.plan();
+    let machine = order.terms.machine;
     let image = RootFolder::planned_image(&yard.folder, &local.layers, yard.config.roots);
+    let image = image.filter(|_| machine.is_none());
     let parts = [
         ("image", "once for all roots of these layers", image.map_or(Vec::new(), |plan| plan.operations)),
         ("once", "once, by Kilnyard", plan.make.clone()),
@@ -52,13 +56,26 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
         ("at-the-end", "at the end", plan.removing()),
     ];
     if options.json {
-        let mut value = json!({ "package": name, "version": order.version, "roots": yard.config.roots });
+        let mut value = json!({
+            "package": name,
+            "version": order.version,
+            "roots": yard.config.roots,
+            "machine": machine,
+        });
         for (key, _, operations) in &parts {
             value[*key] = json!(operations);
         }
         return print_json(&value);
     }
-    let mut text = format!("the root of {name} {}, by {}\n", order.version, yard.config.roots);
+    let how = match machine {
+        Some(machine) => format!(
+            "in a virtual machine of {} and {}",
+            count(machine.cores.into(), "core"),
+            size(machine.memory_bytes)
+        ),
+        None => format!("by {}", yard.config.roots),
+    };
+    let mut text = format!("the root of {name} {}, {how}\n", order.version);
     for (_, title, operations) in parts.iter().filter(|(_, _, operations)| !operations.is_empty()) {
         text.push_str(&format!("{title}\n"));
         text.extend(operations.iter().map(|operation: &Operation| format!("  {operation}\n")));

@@ -85,7 +85,12 @@ pub fn run(options: &cli::Worker) -> Result<ExitCode> {
     };
     let connection = Arc::new(connection.with_about(about(&machine, &folder), time_of_day_seconds));
     let Membership { url, worker: name, .. } = membership.clone();
-    let bounds = Bounds { machine, keep_bytes: options.keep.0, grace: Duration::from_secs(options.grace) };
+    let bounds = Bounds {
+        machine,
+        roots: options.roots.roots(),
+        keep_bytes: options.keep.0,
+        grace: Duration::from_secs(options.grace),
+    };
     let shared = SharedMachine::new(machine.oversubscribed().cores, machine.memory_bytes);
     let member = Member {
         folder: folder.clone(),

@@ -11,6 +11,7 @@ use kilnyard_farm::proof::WorkerKey;
 use kilnyard_farm::streams::Streams;
 use kilnyard_mirror::FileStore;
 use kilnyard_protocol::{ANNOUNCED, CHECKS};
+use kilnyard_root::Roots;
 use kilnyard_schedule::Machine;
 use kilnyard_worker::{Client, Cores, Inbox, JobserverStyle, Tenant, Transport, Worker};
 use rand::RngCore;
@@ -38,6 +39,8 @@ const REPEATED_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub machine: Machine,
+    /// How roots of builds are made.
+    pub roots: Roots,
     /// What its folder may keep, in bytes.
     pub keep_bytes: u64,
     /// For how long running builds continue after SIGTERM.
@@ -79,6 +82,7 @@ impl Member {
         settings.site = Some(site.clone());
         settings.jobserver = JobserverStyle::default();
         settings.jobs = bounds.machine.cores;
+        settings.roots = bounds.roots;
         settings.layers_bytes_max = settings.layers_bytes_max.min(bounds.keep_bytes);
         settings.kept_bytes_max = settings.kept_bytes_max.min(bounds.keep_bytes);
         let worker = Worker::new(settings, distfiles.clone());
@@ -98,7 +102,7 @@ impl Prepared {
     pub fn perform(self, learn: impl Fn(Vec<String>) + Send + 'static) -> Result<()> {
         let Prepared { member, worker, distfiles } = self;
         let Member { folder, connection, name, key, tenant, bounds, yard, .. } = member;
-        let Bounds { machine, keep_bytes, grace } = bounds;
+        let Bounds { machine, keep_bytes, grace, .. } = bounds;
         let streams = Streams::start(connection.clone());
         let (client, named) = (connection.clone(), name.clone());
         let host = Host::Roots { worker: worker.clone(), folder: folder.clone() };

@@ -243,8 +243,8 @@ impl Disk {
         if !self.keeps_flushes {
             return Ok(());
         }
-        let queued: Vec<usize> = lock(&self.queue).iter().copied().collect();
-        for number in queued {
+        // Not by the queue, from which a region is missing while its blocks are demoted.
+        for number in 0..self.regions.len() {
             self.region(number).save()?;
         }
         self.spill.flush()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufWriter, Write};
+use std::io::{self, BufRead, BufWriter, Read, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -74,6 +74,11 @@ pub struct RequestError {
     pub line: String,
 }
 
+/// The largest device, and the longest request that transfers content.
+const DEVICE_BYTES_MAX: u64 = 1 << 40;
+const REQUEST_BYTES_MAX: u64 = 32 << 20;
+/// A line is shorter.
+const LINE_BYTES_MAX: u64 = 200;
 /// The characters of a line that an error shows.
 const SHOWN: usize = 80;
 
@@ -89,7 +94,8 @@ impl Request {
         let is_valid = words.next().is_none()
             && at_seconds.is_finite()
             && at_seconds >= 0.0
-            && offset.checked_add(bytes).is_some_and(|end| end <= i64::MAX as u64);
+            && offset.checked_add(bytes).is_some_and(|end| end <= DEVICE_BYTES_MAX)
+            && (bytes <= REQUEST_BYTES_MAX || matches!(kind, Kind::Discard | Kind::Zero));
         is_valid.then_some(Request { at_seconds, kind, offset, bytes })
     }
 }
@@ -191,11 +197,15 @@ impl Summary {
         let (mut line, mut number) = (Vec::new(), 0);
         loop {
             line.clear();
-            if log.read_until(b'\n', &mut line)? == 0 {
+            if log.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
                 return Ok(Ok(summing.finish()));
             }
             number += 1;
-            let Some(whole) = line.strip_suffix(b"\n") else { return Ok(Ok(summing.finish())) };
+            let whole = match line.strip_suffix(b"\n") {
+                Some(whole) => whole,
+                None if (line.len() as u64) < LINE_BYTES_MAX => return Ok(Ok(summing.finish())),
+                None => &line[..],
+            };
             match std::str::from_utf8(whole).ok().and_then(Request::parse) {
                 Some(request) => summing.add(&request),
                 None => {
@@ -206,9 +216,6 @@ impl Summary {
         }
     }
 }
-
-/// The most blocks of one request that are followed one by one: as many as 1 TiB has.
-const BLOCKS_MAX: u64 = (1 << 40) / BLOCK_BYTES;
 
 #[derive(Default)]
 struct Summing {
@@ -228,8 +235,8 @@ impl Summing {
         total.requests += 1;
         total.bytes = total.bytes.saturating_add(request.bytes);
         let end = request.offset + request.bytes;
-        let touched = request.offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES).min(BLOCKS_MAX);
-        let whole = request.offset.div_ceil(BLOCK_BYTES)..(end / BLOCK_BYTES).min(BLOCKS_MAX);
+        let touched = request.offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
+        let whole = request.offset.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES;
         match request.kind {
             Kind::Write => {
                 for block in touched {

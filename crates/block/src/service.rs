@@ -1,10 +1,11 @@
 //! The process that serves one device.
 
 use crate::{Disk, Options, front};
-use rustix::process::{Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -62,6 +63,17 @@ impl Service {
     pub fn command(&self) -> io::Result<Command> {
         let mut command = Command::new("/proc/self/exe");
         command.arg(ARGUMENT).arg(serde_json::to_string(self)?).env_clear();
+        let parent = getpid();
+        let prepare = move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            match getppid() == Some(parent) {
+                true => Ok(()),
+                // It has ended already.
+                false => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        };
+        // SAFETY: the closure makes only system calls.
+        unsafe { command.pre_exec(prepare) };
         Ok(command)
     }
 }
@@ -87,7 +99,6 @@ pub fn become_server_if_asked() {
 }
 
 fn serve(service: &Service) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
     let end = block_end()?;
     stand_behind_memory();
     let base = File::open(&service.image)?;
@@ -106,7 +117,7 @@ fn serve(service: &Service) -> io::Result<()> {
     let (tell, served) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let _ = tell.send(front.run());
-        let _ = kill_process(rustix::process::getpid(), Signal::TERM);
+        let _ = kill_process(getpid(), Signal::TERM);
     });
     wait_for(&end)?;
     let ended = served.try_recv().unwrap_or(Ok(()));
@@ -148,6 +159,9 @@ fn stand_behind_memory() {
     unsafe {
         libc::prctl(SET_IO_FLUSHER, 1, 0, 0, 0);
         // Pages are locked when they are first used: the map of a device is larger than the memory.
-        libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
+        // A limit that is smaller would refuse the map itself.
+        if libc::geteuid() == 0 {
+            libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
+        }
     }
 }

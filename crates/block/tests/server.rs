@@ -184,7 +184,7 @@ fn hostile() {
     assert_eq!(ends(connect(), &[&3u32.to_be_bytes()[..], &long].concat()), b"");
     assert_eq!(ends(transmitting(), &[0x11; 28]), b"");
     assert_eq!(ends(transmitting(), &request(1, 0, u32::MAX)), b"");
-    // Requests that make no sense get an error, and the connection goes on.
+    // Requests that make no sense get an error, and the connection continues.
     let size = SIZE_BYTES as u64;
     let mut client = transmitting();
     for (kind, offset, bytes) in [

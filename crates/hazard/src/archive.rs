@@ -96,7 +96,8 @@ fn stream(
         _ => return Ok(false),
     };
     let mut archive = tar::Archive::new(opened);
-    for entry in archive.entries()? {
+    // Without the extensions for long names, whose size has no bound: a name in an answer may be cut.
+    for entry in archive.entries()?.raw(true) {
         let entry = entry?;
         if entry.header().entry_type().is_file() {
             let name = format!("{name}:{}", String::from_utf8_lossy(&entry.path_bytes()));

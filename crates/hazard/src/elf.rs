@@ -6,7 +6,7 @@ use object::elf::{
     EM_ARM, EM_X86_64, FileHeader32, FileHeader64, PF_X, PT_GNU_PROPERTY, PT_LOAD, SHF_EXECINSTR, SHT_DYNSYM,
     SHT_NOBITS, SHT_SYMTAB, STT_GNU_IFUNC,
 };
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym, SymbolTable};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -144,14 +144,35 @@ fn maps<H: FileHeader<Endian = Endianness>>(
 ) -> HashMap<usize, Vec<(u64, Mapped)>> {
     let mut maps: HashMap<usize, Vec<(u64, Mapped)>> = HashMap::new();
     let Ok(symbols) = sections.symbols(endian, content, SHT_SYMTAB) else { return maps };
+    let names = names(sections, endian, content, &symbols);
     for symbol in symbols.iter() {
-        let Ok(name) = symbol.name(endian, symbols.strings()) else { continue };
-        if let Some(mapped) = mapped(name) {
+        if let Some(mapped) = mapped(name(names, symbol.st_name(endian))) {
             let value: u64 = symbol.st_value(endian).into();
             maps.entry(symbol.st_shndx(endian).0.into()).or_default().push((value, mapped));
         }
     }
     maps
+}
+
+/// The names of symbols.
+fn names<'a, H: FileHeader<Endian = Endianness>>(
+    sections: &SectionTable<'a, H>,
+    endian: Endianness,
+    content: &'a [u8],
+    symbols: &SymbolTable<'a, H>,
+) -> &'a [u8] {
+    let section = sections.section(symbols.string_section()).ok();
+    section.and_then(|section| section.data(endian, content).ok()).unwrap_or_default()
+}
+
+/// The longest name that matters. A file may have millions of symbols with one name of as many bytes.
+const NAME_BYTES_MAX: usize = 32;
+
+/// The name of a symbol, cut.
+fn name(names: &[u8], at: u32) -> &[u8] {
+    let rest = names.get(at as usize..).unwrap_or_default();
+    let rest = &rest[..rest.len().min(NAME_BYTES_MAX)];
+    rest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 fn mapped(name: &[u8]) -> Option<Mapped> {
@@ -197,9 +218,9 @@ fn asks<H: FileHeader<Endian = Endianness>>(header: &H, endian: Endianness, cont
     let Ok(sections) = header.sections(endian, content) else { return false };
     [SHT_DYNSYM, SHT_SYMTAB].into_iter().any(|kind| {
         let Ok(symbols) = sections.symbols(endian, content, kind) else { return false };
+        let names = names(&sections, endian, content, &symbols);
         symbols.iter().any(|symbol| {
-            symbol.st_type() == STT_GNU_IFUNC
-                || symbol.name(endian, symbols.strings()).is_ok_and(|name| ASKING.contains(&name))
+            symbol.st_type() == STT_GNU_IFUNC || ASKING.contains(&name(names, symbol.st_name(endian)))
         })
     })
 }

@@ -67,7 +67,7 @@ fn arm_code_is_searched_as_its_symbols_say() {
         assert_eq!((architecture, &counts(&found)[..]), (Architecture::Arm, &all[..]));
         assert!(found.code_bytes > 60 && !found.asks_processor);
     }
-    // Without symbols, data in code cannot be told from instructions: SETEND is not believed.
+    // Without symbols, data in code looks like instructions: SETEND is not believed.
     run(&format!("{ARM}strip"), &["arm"], folder.path());
     let (_, found) = scan_file(&fs::read(folder.path().join("arm")).unwrap()).unwrap();
     assert_eq!(found.counts[&Hazard::Cp15Barrier], 3);

@@ -69,7 +69,7 @@ fn another_ring_does_not_verify_debian() {
 }
 
 #[test]
-fn every_keyring_of_debian_can_be_read() {
+fn every_keyring_downloaded_can_be_read() {
     let mut count = 0;
     for entry in fs::read_dir(KEYRINGS).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -83,6 +83,6 @@ fn every_keyring_of_debian_can_be_read() {
     }
     if count == 0 {
         let _ =
-            writeln!(std::io::stderr(), "skipped: every_keyring_of_debian_can_be_read: none in {KEYRINGS}");
+            writeln!(std::io::stderr(), "skipped: every_keyring_downloaded_can_be_read: none in {KEYRINGS}");
     }
 }

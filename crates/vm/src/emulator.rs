@@ -1,9 +1,11 @@
 //! QEMU: what it needs, and how it is started.
 
 use crate::machine::{Machine, Shape};
-use crate::{Kernel, MachineError, share};
+use crate::{Kernel, MachineError};
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -13,8 +15,6 @@ const FOLDERS: [&str; 6] =
     ["/usr/local/bin", "/usr/bin", "/bin", "/usr/libexec", "/usr/lib/qemu", "/usr/lib"];
 /// How long a kernel may take to boot with KVM. Where KVM works it takes less than a second.
 const KVM_BOOTS_WITHIN: Duration = Duration::from_secs(10);
-/// The socket of the port to the guest, in the machine's folder.
-pub(crate) const PORT: &str = "port";
 /// The file that says what works with a kernel.
 const FOUND: &str = "accelerator-";
 
@@ -120,8 +120,19 @@ pub fn accelerator(kernel: &Kernel, kernels: &Path) -> io::Result<Accelerator> {
     Ok(accelerator)
 }
 
-/// The command that runs a machine. Paths of sockets are relative to its working folder: a socket's address is short.
-pub(crate) fn command(shape: &Shape, initial: &Path, shares: bool) -> Option<Command> {
+/// The files that a machine begins with, as numbers of descriptors that the emulator inherits.
+pub(crate) struct Descriptors {
+    pub(crate) image: i32,
+    pub(crate) initial: i32,
+    pub(crate) port: i32,
+    pub(crate) share: Option<i32>,
+}
+
+/// The user for processes without any right, who runs the emulator.
+const NO_USER: u32 = 65_534;
+
+/// The command that runs a machine, as a user without any right, if the device for KVM allows that.
+pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
     let mebibytes = shape.memory_bytes.div_ceil(1 << 20);
     let mut command = Command::new(program("qemu-system-x86_64")?);
     let (accelerator, cpu) = match shape.accelerator {
@@ -133,26 +144,43 @@ pub(crate) fn command(shape: &Shape, initial: &Path, shares: bool) -> Option<Com
         Accelerator::Kvm => "",
         Accelerator::Emulation => " tsc_early_khz=2000000 lpj=8000000 no_timer_check",
     };
+    if let Some(group) = group(shape.accelerator) {
+        command.uid(NO_USER).gid(group);
+    }
     command
         .args(["-machine", "microvm,acpi=on,pcie=on,rtc=on,memory-backend=memory"])
         .args(["-accel", accelerator, "-cpu", cpu, "-smp", &shape.cores.to_string()])
         .args(["-m", &format!("{mebibytes}M")])
         .args(["-object", &format!("memory-backend-memfd,id=memory,size={mebibytes}M,share=on")])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot"])
-        .args(["-sandbox", "on,obsolete=deny,elevateprivileges=allow,spawn=deny,resourcecontrol=deny"])
-        .args(["-runas", "nobody"])
+        .args(["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"])
         .args(["-serial", "stdio"])
-        .arg("-kernel")
-        .arg(&shape.kernel.image)
-        .arg("-initrd")
-        .arg(initial)
+        .args([
+            "-kernel",
+            &format!("/dev/fd/{}", files.image),
+            "-initrd",
+            &format!("/dev/fd/{}", files.initial),
+        ])
         .args(["-append", &format!("console=ttyS0 quiet panic=-1 mitigations=off{known}")])
-        .args(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=port,path={PORT}")])
+        .args(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=port,fd={}", files.port)])
         .args(["-device", "virtserialport,chardev=port,name=kilnyard"]);
-    if shares {
+    if let Some(share) = files.share {
         command
-            .args(["-chardev", &format!("socket,id=share,path={}", share::SOCKET)])
+            .args(["-chardev", &format!("socket,id=share,fd={share}")])
             .args(["-device", "vhost-user-fs-pci,chardev=share,tag=kilnyard,queue-size=1024"]);
     }
     Some(command)
+}
+
+/// The group of the emulator; `None` if only this user can use the device.
+fn group(accelerator: Accelerator) -> Option<u32> {
+    if accelerator == Accelerator::Emulation {
+        return Some(NO_USER);
+    }
+    let facts = fs_err::metadata("/dev/kvm").ok()?;
+    match facts.mode() & 0o066 {
+        mode if mode & 0o006 == 0o006 => Some(NO_USER),
+        mode if mode & 0o060 == 0o060 => Some(facts.gid()),
+        _ => None,
+    }
 }

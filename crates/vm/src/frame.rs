@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-/// The longest frame. A description of a sandbox with hundreds of layers has some hundred kilobytes.
-const FRAME_BYTES_MAX: u32 = 16 << 20;
+/// The longest frame to a guest. A description of a sandbox with hundreds of layers has some hundred kilobytes.
+pub(crate) const TO_GUEST_BYTES_MAX: u32 = 16 << 20;
+/// The longest frame to the host, which has as much patience with the reports of a sandbox.
+pub(crate) const TO_HOST_BYTES_MAX: u32 = 1 << 20;
 /// The longest piece of output in a frame.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 64 << 10;
 const OUTPUT: u8 = 1;
@@ -84,12 +86,12 @@ fn write(to: &mut impl Write, kind: u8, content: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// The connection ended (`UnexpectedEof`), or what came is no frame.
-pub(crate) fn read<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> io::Result<Frame<T>> {
+pub(crate) fn read<T: for<'a> Deserialize<'a>>(from: &mut impl Read, bytes_max: u32) -> io::Result<Frame<T>> {
     let mut head = [0; 5];
     from.read_exact(&mut head)?;
     let bytes = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    if bytes > FRAME_BYTES_MAX {
+    if bytes > bytes_max {
         return Err(invalid(format!("a frame of {bytes} bytes")));
     }
     // What is announced is not reserved before it comes.
@@ -118,12 +120,15 @@ mod tests {
         send_output(&mut sent, &vec![7; OUTPUT_BYTES_MAX + 1]).unwrap();
         let mut from = &sent[..];
         assert!(
-            matches!(read::<ToHost>(&mut from), Ok(Frame::Message(ToHost::Failed(text))) if text == "it")
+            matches!(read::<ToHost>(&mut from, TO_HOST_BYTES_MAX), Ok(Frame::Message(ToHost::Failed(text))) if text == "it")
         );
         for bytes in [OUTPUT_BYTES_MAX, 1] {
-            assert!(matches!(read::<ToHost>(&mut from), Ok(Frame::Output(output)) if output.len() == bytes));
+            assert!(
+                matches!(read::<ToHost>(&mut from, TO_HOST_BYTES_MAX), Ok(Frame::Output(output)) if output.len() == bytes)
+            );
         }
-        let kind = |from: &[u8]| read::<ToHost>(&mut &*from).err().map(|error| error.kind());
+        let kind =
+            |from: &[u8]| read::<ToHost>(&mut &*from, TO_HOST_BYTES_MAX).err().map(|error| error.kind());
         assert_eq!(kind(&sent[..7]), Some(io::ErrorKind::UnexpectedEof));
         for broken in [&[0xff, 0xff, 0xff, 0xff, 0][..], &[0, 0, 0, 1, 2, 0], &[0, 0, 0, 1, 0, b'x']] {
             assert_eq!(kind(broken), Some(io::ErrorKind::InvalidData), "{broken:?}");

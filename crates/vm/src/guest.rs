@@ -46,7 +46,7 @@ fn live() -> io::Result<()> {
     load_modules()?;
     let port = Arc::new(Mutex::new(port()?));
     let mut from = port.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
-    let Frame::Message(ToGuest::Mount(shared)) = frame::read(&mut from)? else {
+    let Frame::Message(ToGuest::Mount(shared)) = frame::read(&mut from, frame::TO_GUEST_BYTES_MAX)? else {
         return Err(io::Error::other("the host begins with another message"));
     };
     if let Err(error) = mount_all(&shared) {
@@ -57,7 +57,7 @@ fn live() -> io::Result<()> {
     let cancel = Arc::new(AtomicBool::new(false));
     let to_cancel = cancel.clone();
     std::thread::spawn(move || {
-        while let Ok(Frame::Message(message)) = frame::read(&mut from) {
+        while let Ok(Frame::Message(message)) = frame::read(&mut from, frame::TO_GUEST_BYTES_MAX) {
             match message {
                 ToGuest::Run(task) => {
                     to_cancel.store(false, Ordering::Relaxed);

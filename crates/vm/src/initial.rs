@@ -9,7 +9,7 @@ use object::elf::{FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The program; the kernel starts the file of this name.
@@ -21,6 +21,8 @@ pub(crate) const MARK: &str = "kilnyard-guest";
 /// The program of this process, even if its file was replaced.
 const OWN: &str = "/proc/self/exe";
 
+/// How long the file of a program that was replaced is kept.
+const KEPT: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 const FOLDER: u32 = 0o040_755;
 const EXECUTABLE: u32 = 0o100_755;
 
@@ -37,15 +39,23 @@ pub(crate) fn made(kernel: &Kernel, folder: &Path) -> io::Result<PathBuf> {
     if path.is_file() {
         return Ok(path);
     }
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    // The emulator, which runs as another user, reads it.
+    let readable = std::fs::Permissions::from_mode(0o644);
+    let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
     write(kernel, file.as_file_mut())?;
-    // Those of replaced programs are of no use any more.
+    // Another process may have made the same.
+    file.persist(&path).map_err(|error| error.error)?;
+    // Those of replaced programs are of no use any more, once no machine begins with them.
+    let is_old = |entry: &fs_err::DirEntry| {
+        let modified = entry.metadata().and_then(|facts| facts.modified());
+        modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > KEPT))
+    };
     for entry in fs_err::read_dir(folder)?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with("initial-") {
+        let is_other = entry.path() != path && entry.file_name().to_string_lossy().starts_with("initial-");
+        if is_other && is_old(&entry) {
             let _ = fs_err::remove_file(entry.path());
         }
     }
-    file.persist(&path).map_err(|error| error.error)?;
     Ok(path)
 }
 

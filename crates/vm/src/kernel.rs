@@ -14,6 +14,8 @@ use std::process::{Command, Stdio};
 const WANTED: [&str; 5] = ["virtio_pci", "virtio_console", "fuse", "virtiofs", "overlay"];
 /// The largest file of a package that is kept.
 const FILE_BYTES_MAX: u64 = 256 << 20;
+/// How many seconds a download may take.
+const DOWNLOADED_WITHIN: &str = "600";
 /// The suffix of a folder that is being made.
 const PART: &str = ".part";
 
@@ -71,7 +73,7 @@ impl Kernel {
     ///
     /// # Errors
     /// apt is not there, or cannot download it.
-    pub fn of_debian(kernels: &Path) -> Result<Kernel, KernelError> {
+    pub fn downloaded(kernels: &Path) -> Result<Kernel, KernelError> {
         fs_err::create_dir_all(kernels)?;
         if let Some(package) = newest(kernels)? {
             return Kernel::of_package(&package, kernels);
@@ -88,7 +90,11 @@ impl Kernel {
         })?;
         let folder = tempfile::Builder::new().prefix("download").tempdir_in(kernels)?;
         // apt's own user downloads where it may write, and root elsewhere.
-        output(Command::new("apt-get").args(["-q", "download", name]).current_dir(folder.path()))?;
+        output(
+            Command::new("timeout")
+                .args([DOWNLOADED_WITHIN, "apt-get", "-q", "download", name])
+                .current_dir(folder.path()),
+        )?;
         let package = newest(folder.path())?
             .ok_or_else(|| KernelError::Program(format!("apt-get downloaded no {name}")))?;
         let kept = kernels.join(package.file_name().unwrap_or_default());

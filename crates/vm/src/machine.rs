@@ -1,29 +1,32 @@
 //! A virtual machine that runs one sandbox after the other.
 
+use crate::emulator::Descriptors;
 use crate::frame::{self, Frame, Shared, Task, ToGuest, ToHost};
 use crate::{Accelerator, Kernel, emulator, initial, share};
-use kilnyard_process::{CommandOutcome, End, Passed, Sample, Watched};
+use kilnyard_process::{CommandOutcome, End, Passed, Sample, Stalls, Traps, Watched};
 use kilnyard_root::{Access, Operation, Sandbox, View};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::getpid;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How often the cancel flag and the time limit are checked.
 const CHECKED: Duration = Duration::from_millis(100);
-/// How long a guest may take to end a command after it was told to, or after its time is over.
+/// How long a guest may take to end a command after a request, or after its time is over.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// How much of the last output of a guest's kernel is kept.
 const CONSOLE_BYTES: usize = 4 << 10;
 /// Frames that wait for the host; a guest that prints more than the host takes waits.
-const FRAMES_MAX: usize = 64;
+const FRAMES_MAX: usize = 8;
 
 /// What a machine is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +79,7 @@ pub struct Machine {
     frames: Receiver<io::Result<Frame<ToHost>>>,
     console: Arc<Mutex<Vec<u8>>>,
     shared: Vec<Shared>,
+    shape: Shape,
 }
 
 impl Machine {
@@ -97,24 +101,41 @@ impl Machine {
         let initial = fs_err::canonicalize(initial::made(&shape.kernel, made)?)?;
         let share = match &shared[..] {
             [] => None,
-            shared => Some(Ended(share::start(folder, shared)?)),
+            shared => Some(share::start(folder, shared).map(|(child, client)| (Ended(child), client))?),
         };
-        let listener = share::listen(folder, emulator::PORT)?;
-        let shape = &Shape {
-            kernel: Kernel { image: fs_err::canonicalize(&shape.kernel.image)?, ..shape.kernel.clone() },
-            ..*shape
+        let (port, of_guest) = UnixStream::pair()?;
+        port.set_write_timeout(Some(ENDS_WITHIN))?;
+        let files = [fs_err::File::open(&shape.kernel.image)?, fs_err::File::open(&initial)?];
+        let numbers = Descriptors {
+            image: files[0].as_raw_fd(),
+            initial: files[1].as_raw_fd(),
+            port: of_guest.as_raw_fd(),
+            share: share.as_ref().map(|(_, client)| client.as_raw_fd()),
         };
-        let mut command = emulator::command(shape, &initial, share.is_some())
+        let inherited: Vec<i32> =
+            [numbers.image, numbers.initial, numbers.port].into_iter().chain(numbers.share).collect();
+        let mut command = emulator::command(shape, &numbers)
             .ok_or_else(|| io::Error::other("qemu-system-x86_64 is not installed"))?;
         command
-            .current_dir(folder)
+            .current_dir("/")
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // SAFETY: the closure makes one system call.
-        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
+        let parent = getpid();
+        let prepare = move || {
+            for number in &inherited {
+                // SAFETY: the descriptors are open in the parent until the child runs its program.
+                fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*number) }, FdFlags::empty())?;
+            }
+            // After the change of the user, which takes this signal away.
+            share::die_with(parent)
+        };
+        // SAFETY: the closure makes only system calls.
+        unsafe { command.pre_exec(prepare) };
         let mut emulator = Ended(command.spawn()?);
+        drop((files, of_guest));
+        let share = share.map(|(child, _)| child);
         let console: Arc<Mutex<Vec<u8>>> = Arc::default();
         let outputs: [Option<Box<dyn Read + Send>>; 2] = [
             emulator.0.stdout.take().map(|output| Box::new(output) as _),
@@ -124,13 +145,11 @@ impl Machine {
             let console = console.clone();
             std::thread::spawn(move || keep_last(output, &console));
         }
-        let port = accept(&listener, &mut emulator.0, began + within)
-            .map_err(|how| MachineError::Guest { how, console: text(&console) })?;
         let (sender, frames) = sync_channel(FRAMES_MAX);
         let mut from = port.try_clone()?;
         std::thread::spawn(move || {
             loop {
-                let frame = frame::read(&mut from);
+                let frame = frame::read(&mut from, frame::TO_HOST_BYTES_MAX);
                 let is_over = frame.is_err();
                 if sender.send(frame).is_err() || is_over {
                     break;
@@ -144,6 +163,7 @@ impl Machine {
             frames,
             console,
             shared,
+            shape: shape.clone(),
         };
         machine.begin(began + within)
     }
@@ -175,12 +195,14 @@ impl Machine {
     }
 
     /// Runs a sandbox to its end, as [`kilnyard_process::run_watched`] does on this machine. Only those that the machine
-    /// was started for find their folders.
+    /// was started for find their folders. `written` is what its root has, by the measure of this machine: beyond the limit,
+    /// the command ends, whatever the guest says of it.
     pub fn run(
         &mut self,
         sandbox: &Sandbox,
         output: &mut (dyn Write + Send),
         watched: Watched<'_>,
+        written: &AtomicU64,
         observe: &mut dyn FnMut(Sample),
     ) -> CommandOutcome {
         let Watched { limits, writing, cancel, .. } = watched;
@@ -202,7 +224,7 @@ impl Machine {
                 }
                 Ok(Ok(Frame::Message(ToHost::Sample(sample)))) => observe(sample),
                 Ok(Ok(Frame::Message(ToHost::Ended(outcome)))) => {
-                    return CommandOutcome { wall_seconds: began.elapsed().as_secs_f64(), ..*outcome };
+                    return cleaned(*outcome, began.elapsed().as_secs_f64(), &self.shape);
                 }
                 Ok(Ok(Frame::Message(_))) => return self.lost("sent what it should not"),
                 Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return self.lost("ended"),
@@ -215,6 +237,14 @@ impl Machine {
                 until = until.min(Instant::now() + ENDS_WITHIN);
                 // A guest that is gone is noticed above.
                 let _ = frame::send(&mut self.port, &ToGuest::Cancel);
+            }
+            let bytes = written.load(Ordering::Relaxed);
+            if limits.written_bytes_max.is_some_and(|max| bytes > max) {
+                let end = End::Limit(Passed::Written { bytes }, Box::default());
+                return CommandOutcome {
+                    wall_seconds: began.elapsed().as_secs_f64(),
+                    ..CommandOutcome::of(end)
+                };
             }
             if Instant::now() >= until {
                 let end = match is_cancelled {
@@ -247,6 +277,69 @@ impl Drop for Machine {
     }
 }
 
+/// The most entries of a list, and the most characters of a text, that a guest may say of a command.
+const ENTRIES_MAX: usize = 100;
+const TEXT_MAX: usize = 1000;
+
+/// What a guest says of a command, as far as it can be: it may have been taken over.
+fn cleaned(outcome: CommandOutcome, wall_seconds: f64, shape: &Shape) -> CommandOutcome {
+    let seconds_max = wall_seconds * f64::from(shape.cores) + 1.0;
+    let seconds = |value: f64| if value.is_finite() { value.clamp(0.0, seconds_max) } else { 0.0 };
+    let text = |text: String| text.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect::<String>();
+    let texts = |all: Vec<String>| all.into_iter().take(ENTRIES_MAX).map(text).collect();
+    let number = |value: u64| value.min(u64::from(u32::MAX));
+    let bytes = |value: u64| value.min(1 << 50);
+    let stalls = outcome.stalls;
+    let end = match outcome.end {
+        // 128 and the number of a signal, at most.
+        End::Exit(code) => End::Exit(code.clamp(0, 255)),
+        End::Limit(passed, mut snapshot) => {
+            snapshot.processes.truncate(ENTRIES_MAX);
+            for process in &mut snapshot.processes {
+                process.line = text(std::mem::take(&mut process.line));
+                process.state = text(std::mem::take(&mut process.state));
+            }
+            snapshot.output = texts(snapshot.output);
+            End::Limit(passed, snapshot)
+        }
+        End::Cancelled => End::Cancelled,
+        End::LogFailed(error) => {
+            End::SandboxFailed(format!("the guest failed to send output: {}", text(error)))
+        }
+        End::SandboxFailed(error) => End::SandboxFailed(text(error)),
+    };
+    CommandOutcome {
+        end,
+        wall_seconds,
+        cpu_seconds: seconds(outcome.cpu_seconds),
+        user_seconds: seconds(outcome.user_seconds),
+        system_seconds: seconds(outcome.system_seconds),
+        memory_peak_bytes: outcome.memory_peak_bytes.min(shape.memory_bytes),
+        read_bytes: outcome.read_bytes.map(bytes),
+        written_bytes: outcome.written_bytes.map(bytes),
+        created: number(outcome.created),
+        unreachable: number(outcome.unreachable),
+        keeper_seconds: seconds(outcome.keeper_seconds),
+        stalls: Stalls {
+            cpu_seconds: stalls.cpu_seconds.map(seconds),
+            memory_seconds: stalls.memory_seconds.map(seconds),
+            io_seconds: stalls.io_seconds.map(seconds),
+            is_of_machine: stalls.is_of_machine,
+        },
+        still_seconds_max: seconds(outcome.still_seconds_max),
+        silent_seconds_max: seconds(outcome.silent_seconds_max),
+        left_behind: texts(outcome.left_behind),
+        left_in_memory: texts(outcome.left_in_memory),
+        refused_calls: outcome
+            .refused_calls
+            .into_iter()
+            .take(ENTRIES_MAX)
+            .map(|(name, count)| (text(name), number(count)))
+            .collect(),
+        traps: Traps { emulated: number(outcome.traps.emulated), unaligned: number(outcome.traps.unaligned) },
+    }
+}
+
 /// A process that is killed on drop.
 struct Ended(Child);
 
@@ -261,27 +354,6 @@ impl Drop for Ended {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-fn accept(listener: &UnixListener, emulator: &mut Child, until: Instant) -> Result<UnixStream, String> {
-    listener.set_nonblocking(true).map_err(|error| error.to_string())?;
-    loop {
-        match listener.accept() {
-            Ok((port, _)) => {
-                port.set_nonblocking(false).map_err(|error| error.to_string())?;
-                return Ok(port);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.to_string()),
-        }
-        if let Ok(Some(status)) = emulator.try_wait() {
-            return Err(format!("could not be started: QEMU ended with {status}"));
-        }
-        if Instant::now() > until {
-            return Err("could not be started in time".to_owned());
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -7,19 +7,19 @@ use crate::emulator::program;
 use crate::frame::Shared;
 use rustix::io::FdFlags;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The socket, in the machine's folder.
-pub(crate) const SOCKET: &str = "share.socket";
+const SOCKET: &str = "share.socket";
 /// The mount point, in the machine's folder.
 const FOLDER: &str = "share";
 
@@ -27,7 +27,8 @@ const FOLDER: &str = "share";
 ///
 /// # Errors
 /// It cannot be started, or something cannot be mounted.
-pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<Child> {
+pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<(Child, UnixStream)> {
+    let parent = getpid();
     let path = program("virtiofsd").ok_or_else(|| io::Error::other("virtiofsd is not installed"))?;
     let at = folder.join(FOLDER);
     fs_err::create_dir(&at)?;
@@ -53,13 +54,15 @@ pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<Child> {
     command
         .arg(format!("--fd={number}"))
         .args(["-o", &source, "-o", "cache=always", "-o", "sandbox=chroot", "-o", "xattr"])
+        // One for each file that the guest knows: other builds need some, too.
+        .arg("--rlimit-nofile=65536")
         .current_dir(folder)
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(fs_err::File::create(folder.join("share.said"))?.into_parts().0);
+    let at = CString::new(at.as_os_str().as_bytes())?;
     let prepare = move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
         // virtiofsd makes files as the guest's users, who could not use the work folder of an overlay, whose mode is 0. The
         // guest's kernel judges permissions; a guest that does not could call itself root here anyway.
         set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
@@ -68,24 +71,44 @@ pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<Child> {
         // SAFETY: the process has one thread here.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }?;
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        // The folders between the mount points are not for the guest to write to.
+        let harmless = MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV;
+        mount_bind(at.as_c_str(), at.as_c_str())?;
         for (source, target, is_written) in &mounts {
             mount_bind(source.as_c_str(), target.as_c_str())?;
-            if !is_written {
-                let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-                mount_remount(target.as_c_str(), flags, c"")?;
-            }
+            let flags = if *is_written { harmless } else { harmless | MountFlags::RDONLY };
+            mount_remount(target.as_c_str(), flags, c"")?;
         }
-        Ok(())
+        mount_remount(at.as_c_str(), harmless | MountFlags::RDONLY, c"")?;
+        die_with(parent)
     };
     // SAFETY: the closure makes only system calls, with paths that were made before.
     unsafe { command.pre_exec(prepare) };
-    let child = command.spawn();
+    let mut child = command.spawn()?;
     drop(listener);
-    child
+    let within = fs_err::File::open(folder)?;
+    match UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", within.as_raw_fd())) {
+        Ok(client) => Ok((child, client)),
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
+/// Has the kernel kill this process when the one that started it ends. Any change of the user must come before.
+pub(crate) fn die_with(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    match getppid() == Some(parent) {
+        true => Ok(()),
+        // It has ended already.
+        false => Err(io::ErrorKind::BrokenPipe.into()),
+    }
 }
 
 /// A socket in a folder, whose path may be longer than the address of a socket.
-pub(crate) fn listen(folder: &Path, name: &str) -> io::Result<UnixListener> {
+fn listen(folder: &Path, name: &str) -> io::Result<UnixListener> {
     let within = fs_err::File::open(folder)?;
     UnixListener::bind(format!("/proc/self/fd/{}/{name}", within.as_raw_fd()))
 }

@@ -10,15 +10,19 @@ use kilnyard_vm::{Accelerator, Kernel, Machine, Shape, accelerator, missing_requ
 use libtest_mimic::{Arguments, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const BOOTS_WITHIN: Duration = Duration::from_secs(60);
 const PLAIN: User = User::Plain { user: 1000, group: 1000 };
 
+/// The argument that starts this program as the one to be killed.
+const VICTIM: &str = "kilnyard-victim";
 /// The number of machines in a row, of which each fourth is killed; the variable overrides it.
 const COUNT: usize = 4;
 const COUNT_VARIABLE: &str = "KILNYARD_MACHINES";
@@ -35,11 +39,12 @@ fn main() {
     kilnyard_vm::become_guest_if_started_as_process_1();
     kilnyard_root::sandbox::become_sandbox_if_asked();
     kilnyard_process::become_inspector_if_asked();
+    be_killed_if_asked();
     let missing = missing_requirement();
     if let Some(missing) = &missing {
         eprintln!("skipped: {missing}");
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("a_command_runs_as_in_a_sandbox_of_this_machine", as_in_a_sandbox),
         ("what_is_written_belongs_to_its_users_and_layers_stay", written),
         ("a_command_that_hangs_is_shown_from_inside", hangs),
@@ -47,6 +52,7 @@ fn main() {
         ("a_guest_that_is_killed_leaves_nothing", killed),
         ("a_machine_that_does_not_boot_is_named", does_not_boot),
         ("machines_in_a_row_leave_nothing", in_a_row),
+        ("a_machine_ends_with_the_process_that_started_it", parent_killed),
     ];
     let trials = tests.map(|(name, test)| {
         let trial = Trial::test(name, move || {
@@ -61,7 +67,7 @@ fn main() {
 fn shape() -> Shape {
     static SHAPE: OnceLock<Shape> = OnceLock::new();
     let make = || {
-        let kernel = Kernel::of_debian(&kernels()).unwrap();
+        let kernel = Kernel::downloaded(&kernels()).unwrap();
         let accelerator = accelerator(&kernel, &kernels()).unwrap();
         Shape { kernel, accelerator, cores: 1, memory_bytes: Shape::MEMORY_BYTES }
     };
@@ -156,7 +162,7 @@ fn run(
 ) -> (CommandOutcome, String) {
     let mut output = Vec::new();
     let watched = Watched { limits, writing: &Writing::default(), cancel, membership: None };
-    let outcome = machine.run(sandbox, &mut output, watched, &mut |_| ());
+    let outcome = machine.run(sandbox, &mut output, watched, &AtomicU64::new(0), &mut |_| ());
     (outcome, String::from_utf8_lossy(&output).into_owned())
 }
 
@@ -334,4 +340,47 @@ fn in_a_row() {
         shape().accelerator,
         seconds[seconds.len() / 2]
     );
+}
+
+/// Starts a machine, says which processes it has, and waits to be killed.
+fn be_killed_if_asked() {
+    if std::env::args().nth(1).as_deref() != Some(VICTIM) {
+        return;
+    }
+    let yard = Yard::new();
+    let sandbox = yard.sandbox(PLAIN, "sleep 4711");
+    let mut machine = yard.machine(&sandbox);
+    println!("{:?}", machine.processes());
+    run(&mut machine, &sandbox, wall(60.0), &AtomicBool::new(false));
+}
+
+/// Nothing of it can end the machine then but the kernel.
+fn parent_killed() {
+    shape();
+    let mut victim = Command::new("/proc/self/exe").arg(VICTIM).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(victim.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let processes: Vec<u32> =
+        line.trim().trim_matches(['[', ']']).split(", ").map(|text| text.parse().unwrap()).collect();
+    assert_eq!(processes.len(), 2, "{line}");
+    let status = fs::read_to_string(format!("/proc/{}/status", processes[0])).unwrap();
+    let user = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+    assert!(
+        shape().accelerator == Accelerator::Kvm || user.split_whitespace().all(|id| id == "65534"),
+        "{user}"
+    );
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    for process in processes {
+        // One that has ended waits for process 1 to take note of it.
+        let lives = || {
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+        };
+        while lives() {
+            assert!(Instant::now() < until, "{process}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }

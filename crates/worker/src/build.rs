@@ -639,7 +639,7 @@ const TRAPS_MIN: f64 = 1000.0;
 /// A remark about a command that stalled other cores.
 fn trapped(outcome: &CommandOutcome) -> Option<String> {
     let traps = outcome.traps;
-    let rate = (traps.emulated + traps.unaligned) as f64 / outcome.wall_seconds.max(0.1);
+    let rate = traps.emulated.saturating_add(traps.unaligned) as f64 / outcome.wall_seconds.max(0.1);
     (rate >= TRAPS_MIN).then(|| {
         format!(
             "{} instructions were emulated and {} accesses repeated by the kernel, {rate:.0} a second, each of which stalls other \
@@ -666,7 +666,7 @@ fn add(result: &mut StageResult, outcome: &CommandOutcome) {
         system_seconds: measures.system_seconds + outcome.system_seconds,
         read_bytes: bytes(measures.read_bytes, outcome.read_bytes),
         written_bytes: bytes(measures.written_bytes, outcome.written_bytes),
-        processes: measures.processes + outcome.created,
+        processes: measures.processes.saturating_add(outcome.created),
         cpu_stalled_seconds: sum(measures.cpu_stalled_seconds, stalls.cpu_seconds),
         memory_stalled_seconds: sum(measures.memory_stalled_seconds, stalls.memory_seconds),
         io_stalled_seconds: sum(measures.io_stalled_seconds, stalls.io_seconds),

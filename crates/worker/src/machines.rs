@@ -1,16 +1,18 @@
 //! Commands of builds in virtual machines.
 //!
-//! Each command has a machine of its own, which ends before this machine looks at what the command wrote: a guest that was
-//! taken over can write anything to its folder, but not while somebody reads it.
+//! Each command has a machine of its own, which ends before this machine reads what the command wrote: a guest that was
+//! taken over can write anything to its folder, but not while that is being read.
 
 use crate::RootFolder;
 use kilnyard_model::order::MachineTerms;
 use kilnyard_process::{CommandOutcome, End, Sample, Watched};
-use kilnyard_root::{SHARED, Sandbox};
+use kilnyard_root::tree::remove_beneath;
+use kilnyard_root::{SHARED, Sandbox, usage};
 use kilnyard_vm::{Accelerator, Kernel, Machine, Shape, accelerator, missing_requirement};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The folder for kernels, relative to the yard.
@@ -49,13 +51,18 @@ impl Machines {
                     // Without its weight, the build still works.
                     let _ = membership.map(|membership| membership.enter(process));
                 }
-                machine.run(sandbox, output, watched, observe)
+                measured(&root.path().join(SHARED), &mut |written| {
+                    machine.run(sandbox, output, watched, written, observe)
+                })
             }
             Err(error) => CommandOutcome::of(End::SandboxFailed(error)),
         };
-        let checked = fs_err::remove_dir_all(&folder).and_then(|()| check(&root.path().join(SHARED)));
-        match checked {
+        let folder = root.plan().folder.join(FOLDER);
+        let removed = remove_beneath(root.yard(), &folder);
+        match removed.and_then(|()| check(&root.path().join(SHARED))) {
             Ok(()) => outcome,
+            // What went wrong first says more.
+            Err(_) if matches!(outcome.end, End::SandboxFailed(_)) => outcome,
             Err(error) => CommandOutcome { end: End::SandboxFailed(error.to_string()), ..outcome },
         }
     }
@@ -73,14 +80,40 @@ impl Machines {
         if let Some(lack) = missing_requirement() {
             return Err(lack.to_string());
         }
-        let mut found = self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = &*found {
             return Ok(found.clone());
         }
-        let kernel = Kernel::of_debian(&self.kernels).map_err(|error| error.to_string())?;
+        let kernel = Kernel::downloaded(&self.kernels).map_err(|error| error.to_string())?;
         let accelerator = accelerator(&kernel, &self.kernels).map_err(|error| error.to_string())?;
         Ok(found.insert((kernel, accelerator)).clone())
     }
+}
+
+/// How often what a command has written is measured, which takes a walk over all files.
+const MEASURED: Duration = Duration::from_secs(5);
+
+/// Does something while what is in a folder is measured.
+fn measured<T>(folder: &Path, action: &mut dyn FnMut(&AtomicU64) -> T) -> T {
+    let (written, is_over) = (AtomicU64::new(0), (Mutex::new(false), Condvar::new()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (is_over, changed) = &is_over;
+            let mut over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*over {
+                drop(over);
+                written.store(usage(folder, u64::MAX).charged_bytes(), Ordering::Relaxed);
+                over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
+                if !*over {
+                    over = changed.wait_timeout(over, MEASURED).unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        });
+        let done = action(&written);
+        *is_over.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        is_over.1.notify_all();
+        done
+    })
 }
 
 /// What a guest may have put in the place of the folders that this machine reads next would lead it elsewhere.

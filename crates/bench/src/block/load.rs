@@ -26,9 +26,7 @@ impl Load {
         let path = Path::new("/usr/bin/fio");
         match path.is_file() {
             true => Ok(Load(path.to_owned())),
-            false => {
-                Err(Error::new(Kind::Machine, "fio is not installed").hint("Debian: apt-get install fio"))
-            }
+            false => Err(Error::new(Kind::Machine, "fio is not installed")),
         }
     }
 

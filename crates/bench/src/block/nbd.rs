@@ -36,7 +36,7 @@ pub(super) fn measure(scratch: &Scratch, load: &Load, trial: &Trial<'_>, report:
     made.context(Kind::Machine, "make an image")?;
     let has_nbdkit = Path::new("/usr/sbin/nbdkit").is_file() || Path::new("/usr/bin/nbdkit").is_file();
     if !has_nbdkit {
-        report.notes.push("skipped: nbdkit is not installed (Debian: nbdkit)".to_owned());
+        report.notes.push("skipped: nbdkit is not installed".to_owned());
     }
     let measured: Vec<_> = CONTENDERS
         .into_iter()

@@ -163,6 +163,9 @@ impl Region<'_> {
 
     /// Writes what the file does not have yet to it.
     pub(super) fn save(&mut self) -> io::Result<()> {
+        if self.blocks.in_memory == 0 {
+            return Ok(());
+        }
         for run in self.runs(0..COUNT, |state| state & (PLACE | IS_SAVED) == MEMORY) {
             if self.blocks.states[run.start] & (PLACE | IS_SAVED) == MEMORY {
                 self.save_run(&run)?;

@@ -60,11 +60,16 @@ impl Export {
                 continue;
             }
             let (disk, open) = (self.disk.clone(), open.clone());
-            std::thread::spawn(move || {
+            let is_over = open.clone();
+            let begun = std::thread::Builder::new().spawn(move || {
                 // A client that breaks the protocol or leaves harms itself alone.
                 let _ = talk(&disk, client);
                 open.fetch_sub(1, Ordering::Relaxed);
             });
+            if begun.is_err() {
+                // There are no more threads: the client was disconnected, and may try again.
+                is_over.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         Ok(())
     }

@@ -115,9 +115,9 @@ pub fn is_test(name: &str) -> bool {
 pub fn file_of(source: &Source) -> Result<super::source::SourceFile, String> {
     let files = source.files().map_err(|error| error.to_string())?;
     let is_tar = |name: &str| name.contains(".tar.") && !name.ends_with(".asc");
-    let of_debian = files.iter().find(|file| file.name.contains(".debian.tar."));
+    let downloaded = files.iter().find(|file| file.name.contains(".debian.tar."));
     let mut tars = files.iter().filter(|file| is_tar(&file.name));
-    match (of_debian, tars.next(), tars.next()) {
+    match (downloaded, tars.next(), tars.next()) {
         (Some(file), ..) => Ok(file.clone()),
         (None, Some(native), None) if !files.iter().any(|file| file.name.ends_with(".diff.gz")) => {
             Ok(native.clone())

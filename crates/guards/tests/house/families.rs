@@ -30,8 +30,11 @@ const DOORS: [&str; 4] = [
 ];
 
 /// Other files that may use these words, and why.
-const OTHERS: [(&str, &str); 1] =
-    [("crates/yard/src/host.rs", "the package manager of this machine, whatever is built on it")];
+const OTHERS: [(&str, &str); 3] = [
+    ("crates/yard/src/host.rs", "the package manager of this machine, whatever is built on it"),
+    ("crates/vm/src/emulator.rs", "what unpacks a kernel on this machine, whatever is built in it"),
+    ("crates/vm/src/kernel.rs", "the package manager of this machine, whatever is built on its kernels"),
+];
 
 /// Finds a word of a family in an identifier or a text: `DebianRoot`, `pkgsrc_tree`, `"apt-get install"`.
 fn named(text: &str) -> Option<&'static str> {

@@ -222,7 +222,7 @@ fn virtual_machines(yard: &Yard) -> Finding {
         };
     }
     let kernels = yard.path(kilnyard_worker::KERNELS);
-    let found = kilnyard_vm::Kernel::of_debian(&kernels)
+    let found = kilnyard_vm::Kernel::downloaded(&kernels)
         .map_err(|error| error.to_string())
         .and_then(|kernel| kilnyard_vm::accelerator(&kernel, &kernels).map_err(|error| error.to_string()));
     match found {

@@ -76,7 +76,7 @@ impl Commit {
                 let id = entry(&known, &debian, name, false)?.ok_or_else(|| missing(name))?;
                 text(&known, &id, name)
             };
-            return of_debian(&file("control")?, &file("changelog")?);
+            return downloaded(&file("control")?, &file("changelog")?);
         }
         let makefile = entry(&known, &folder, "Makefile", false)?.ok_or_else(|| missing(path))?;
         if path.is_empty() {
@@ -97,7 +97,7 @@ fn missing(path: &str) -> String {
 }
 
 /// A source package by its `debian` folder.
-fn of_debian(control: &str, changelog: &str) -> Result<ArchiveSource, String> {
+fn downloaded(control: &str, changelog: &str) -> Result<ArchiveSource, String> {
     let changelog = Changelog::parse(changelog).map_err(|reason| format!("debian/changelog {reason}"))?;
     let mut declared = Vec::new();
     for stanza in deb822::stanzas(control) {

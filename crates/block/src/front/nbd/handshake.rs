@@ -1,9 +1,10 @@
 //! The negotiation of a connection.
 
-use super::broken;
 use super::stream::Stream;
+use super::{PATIENCE, broken};
 use crate::disk::BLOCK_BYTES;
 use std::io;
+use std::time::Instant;
 
 const MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
@@ -35,8 +36,8 @@ const INFO_BLOCK_SIZE: u16 = 3;
 const OPTION_BYTES_MAX: u32 = 16 << 10;
 /// The options of one connection.
 const OPTIONS_MAX: usize = 1000;
-/// The longest request: what libnbd and QEMU send at most.
-pub(super) const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// The longest request: what fits into the buffers of a connection, of which there may be many.
+pub(super) const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// The context for the places of the device that are in use.
 const CONTEXT: &[u8] = b"base:allocation";
 /// Its number.
@@ -64,7 +65,11 @@ pub(super) fn agree(stream: &mut Stream, size_bytes: u64) -> io::Result<Option<A
     }
     let has_zeroes = client & u32::from(NO_ZEROES) == 0;
     let mut agreed = Agreed::default();
+    let until = Instant::now() + PATIENCE;
     for _ in 0..OPTIONS_MAX {
+        if Instant::now() > until {
+            return Err(broken("a slow handshake"));
+        }
         if u64::from_be_bytes(stream.take()?) != OPTION_MAGIC {
             return Err(broken("no option"));
         }

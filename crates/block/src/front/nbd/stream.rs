@@ -77,6 +77,13 @@ impl Stream {
         }
         self.socket.write_all(&self.output)?;
         self.output.clear();
+        // What a long request needed is given back after it.
+        self.output.shrink_to(OUTPUT_BYTES);
+        if self.from == self.to {
+            (self.from, self.to) = (0, 0);
+            self.input.truncate(INPUT_BYTES);
+            self.input.shrink_to(INPUT_BYTES);
+        }
         Ok(())
     }
 }

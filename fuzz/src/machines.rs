@@ -34,7 +34,7 @@ pub fn nbd(data: &[u8]) {
         let mut reading = client.try_clone().unwrap();
         scope.spawn(move || {
             let mut answer = Vec::new();
-            let _ = reading.by_ref().take(ANSWER_BYTES_MAX as u64).read_to_end(&mut answer);
+            let _ = Read::by_ref(&mut reading).take(ANSWER_BYTES_MAX as u64).read_to_end(&mut answer);
             // More would block the server, whose client has to end instead.
             let _ = reading.shutdown(Shutdown::Both);
         });

@@ -290,6 +290,39 @@ fn kept_work_saves_time_where_the_scheduler_knows_it() {
 }
 
 #[test]
+fn a_package_that_stalls_its_machine_gets_a_lane() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    let names: Vec<String> = (0..100).map(|number| format!("p{number}")).collect();
+    let mut history = "timestamp,pkgname,outcome,make_jobs,disk_usage,build,cpu:build\n".to_owned();
+    for name in names.iter().map(String::as_str).chain(["base", "stalls"]) {
+        history.push_str(&format!("1,{name},success,1,0,3600000,3600000\n"));
+    }
+    let graph: String =
+        names.iter().chain([&"stalls".to_owned()]).map(|name| format!("base -> {name}\n")).collect();
+    std::fs::write(path("graph"), graph).unwrap();
+    std::fs::write(path("history"), history).unwrap();
+    let (graph, history) = (path("graph"), path("history"));
+    let run = |more: &[&str]| -> Value {
+        let known = ["--graph", &graph, "--history", &history, "--cores", "64", "--json"];
+        let output = simulate(&[&known, more].concat());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (plain, stalled) = (run(&[]), run(&["--hazard", "stall*=1e6"]));
+    // In its lane, it takes what it takes alone; without it, all wait for it as the observed build made them wait.
+    assert_eq!(plain["makespan_seconds"], stalled["makespan_seconds"]);
+    assert_eq!(plain["hazards"], Value::Null);
+    let hazards = &stalled["hazards"];
+    let seconds = |value: &Value| value.as_f64().unwrap();
+    let factor = (seconds(&hazards["makespan_seconds_without_lanes"]) - 3600.0) / 3600.0;
+    assert!(factor > 3.6, "{stalled}");
+    let ends = ["mean_end_of_others_seconds_without_lanes", "mean_end_of_others_seconds"];
+    let [without, with] = ends.map(|key| seconds(&hazards[key]));
+    assert!(without > 1.3 * with, "{stalled}");
+}
+
+#[test]
 fn bad_input_is_reported() {
     let scratch = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -321,6 +354,15 @@ fn bad_input_is_reported() {
         message(&good, &history, &["--rate", "1M", "--blind", "--policy", "bob"]).contains("--policy rank")
     );
     assert!(message(&good, &history, &["--machines", "0x4"]).contains("--machines 0x4"));
+    for (hazard, expected) in [
+        ("a", "is not PATTERN=TRAPS"),
+        ("a=much", "no number"),
+        ("a=-1", "no number"),
+        ("c*=1", "matches no package"),
+    ] {
+        let said = message(&good, &history, &["--hazard", hazard]);
+        assert!(said.contains(expected), "{said}");
+    }
     for (machines, more, expected) in [
         ("2x4,1x4+x", [].as_slice(), "--machines 1x4+x"),
         ("1x4-9", &[], "no machine is there"),

@@ -128,10 +128,6 @@ fn copied() {
             .any(|line| line.split_whitespace().collect::<Vec<_>>()[..3] == ["1048576", "1048576", "3"]),
         "{map}"
     );
-    assert!(
-        fs::read_to_string(served.folder.path().join("image")).is_err(),
-        "the image is binary, and unchanged"
-    );
     assert!(fs::read(served.folder.path().join("image")).unwrap() == content());
     served.end();
 }
@@ -224,9 +220,6 @@ fn kept_flushes() {
     let script = "import nbd, sys; c = nbd.NBD(); c.connect_unix(sys.argv[1]); c.pwrite(b'x' * 8192, 4096)\n\
                   c.flush(); c.flush(); c.pwrite(b'y' * 4096, 4096); c.flush()";
     run("/usr/bin/python3", &["-c", script, served.socket().to_str().unwrap()]);
-    let log = served.folder.path().join("requests");
-    let path = served.folder.path().join("kept");
-    fs::rename(log, &path).unwrap();
     let counters = served.end();
     assert_eq!((counters.flushes, counters.spilled_bytes, counters.rewritten_bytes), (3, 12288, 4096));
 }

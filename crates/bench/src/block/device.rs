@@ -184,8 +184,13 @@ fn scarce(scratch: &Scratch, load: &Load, trial: &Trial<'_>, report: &mut Report
             let folder = mounted.folder();
             // Written, and verified after all of it has reached the device.
             let options = ["--rw=randwrite", "--bs=64k", "--size=768m", "--end_fsync=1", "--verify=crc32c"];
+            // Without a file of its state in the working folder.
+            let stateless = "--verify_state_save=0";
             let began = Instant::now();
-            load.run(&output, &[&options[..], &["--ioengine=psync", "--invalidate=1", &folder]].concat())?;
+            load.run(
+                &output,
+                &[&options[..], &["--ioengine=psync", "--invalidate=1", stateless, &folder]].concat(),
+            )?;
             seconds.push(began.elapsed().as_secs_f64());
             mounted.end()?;
             if contender == own {

@@ -169,7 +169,7 @@ impl Bench<'_> {
         let state =
             self.trial.runner.run(&self.yard, &mut *store, planned, distfiles.clone(), &mut |_| false)?;
         let published = set.publish(&self.yard, &*store, &distfiles)?;
-        report::write(&self.yard, &*store, &*set.ecosystem(), published.done().as_ref())?;
+        report::write(&self.yard, &*store, (&*set.ecosystem()).into(), published.done().as_ref())?;
         let all = all_cpu_seconds() - before;
         if state != RunState::Finished {
             return Err(Error::new(Kind::Interrupted, "interrupted; all temporary files are removed"));

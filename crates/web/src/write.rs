@@ -1,7 +1,7 @@
 //! Writes a report into a folder, as pages and as data.
 //!
 //! Each file is written under a temporary name and then renamed, so readers see either the old or the new
-//! version, never a partial one. `report.json` comes first, and the page of the run last, because it refers to the others.
+//! version, never a partial one. The page of the run comes last, because it refers to the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -79,13 +79,25 @@ fn shell(report: &Report, folder: Folder) -> Shell {
     Shell { place: Place::Folder(folder), title: report.yard.clone(), run: Some(report.run), viewer: None }
 }
 
+fn make(path: &Path) -> Result<(), WebError> {
+    fs::create_dir_all(path).map_err(|source| WebError::CreateFolder { path: path.to_owned(), source })
+}
+
 /// Writes `report.json`, the pages and, if there were builds, `timeline.svg` into `folder`, which is created if missing.
 /// Touches nothing else there.
 pub fn write(report: &Report, pages: &Pages, folder: &Path) -> Result<(), WebError> {
-    let make = |path: &Path| {
-        fs::create_dir_all(path).map_err(|source| WebError::CreateFolder { path: path.to_owned(), source })
-    };
     make(folder)?;
+    // The data of a large run takes as long as all of its pages.
+    std::thread::scope(|scope| {
+        let data = scope.spawn(|| write_data(report, folder));
+        let shell = write_pages(report, pages, folder);
+        data.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        replace(&folder.join(PAGE_FILE), site::run(&shell?, report, None).as_bytes())
+    })
+}
+
+/// Writes `report.json`, compressed for a large run.
+fn write_data(report: &Report, folder: &Path) -> Result<(), WebError> {
     let data = data_file(report);
     let json_path = folder.join(data);
     let mut json =
@@ -101,6 +113,11 @@ pub fn write(report: &Report, pages: &Pages, folder: &Path) -> Result<(), WebErr
     for other in [REPORT_FILE, PACKED_REPORT_FILE].into_iter().filter(|other| *other != data) {
         let _ = fs::remove_file(folder.join(other));
     }
+    Ok(())
+}
+
+/// Writes the timeline and the pages that the page of the run refers to. Returns what it needs to refer to them.
+fn write_pages(report: &Report, pages: &Pages, folder: &Path) -> Result<Shell, WebError> {
     let timeline = folder.join(TIMELINE_FILE);
     match timeline::drawing(report) {
         Some(drawing) => replace(&timeline, drawing.as_bytes())?,
@@ -149,7 +166,7 @@ pub fn write(report: &Report, pages: &Pages, folder: &Path) -> Result<(), WebErr
     if let Some(difference) = &pages.difference {
         put(&folder.join("compare.html"), site::compare(&shell, difference, &[]).as_bytes())?;
     }
-    replace(&folder.join(PAGE_FILE), site::run(&shell, report, None).as_bytes())
+    Ok(shell)
 }
 
 /// The name of a package's file, without a suffix: one that every file system and server takes. Names that had to be

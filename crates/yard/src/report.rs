@@ -8,17 +8,17 @@ use crate::config::report::ReportLogs;
 use crate::error::{Context, Kind, Result};
 use crate::estimates::taken;
 use crate::expectations::{Judgement, judge, success_note};
-use crate::facts::compare::difference;
+use crate::facts::compare::difference_from;
 use crate::facts::failures::{failures, run_before};
 use crate::facts::packages;
 use crate::facts::picture::Picture;
-use crate::facts::why::why;
+use crate::facts::why::Whys;
 use crate::family::Published;
 use crate::words::{self, now_seconds};
 use crate::yard::{Yard, store_error};
 use kilnyard_ecosystem::Ecosystem;
-use kilnyard_model::cuts::{Cut, StandIn};
-use kilnyard_model::graph::PackageId;
+use kilnyard_model::cuts::{Cut, Cutting, StandIn};
+use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Measures, PackageState as State};
 use kilnyard_schedule::{Bound, Machine, Work};
@@ -51,9 +51,10 @@ pub struct Figures {
 }
 
 /// The figures of the last run. Absent if there was none.
-pub fn figures(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem) -> Result<Option<Figures>> {
+pub fn figures(yard: &Yard, store: &dyn Store, set: ResolvedSet<'_>) -> Result<Option<Figures>> {
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(None) };
-    let facts = Facts::read(yard, store, workshop, &run)?;
+    let picture = Picture::read(store, run.number)?;
+    let facts = Facts::of(yard, &picture, set);
     let failed = facts.rows.iter().filter(|row| row.state == State::Failed);
     let (mut failures, mut expected_failures) = (Vec::new(), Vec::new());
     for row in failed {
@@ -114,19 +115,20 @@ fn cpu_seconds(build: &BuildRow) -> f64 {
 pub fn write(
     yard: &Yard,
     store: &dyn Store,
-    workshop: &dyn Ecosystem,
+    set: ResolvedSet<'_>,
     published: Option<&Published>,
 ) -> Result<String> {
     let Some(run) = store.last_run().map_err(store_error)? else { return Ok(folder::ALL.to_owned()) };
     let picture = Picture::read(store, run.number)?;
-    let mut facts = Facts::read(yard, store, workshop, &run)?;
+    let mut facts = Facts { outputs: outputs(store)?, ..Facts::of(yard, &picture, set) };
     if let Some(before) = commits::run_before(store, &run)? {
         facts.changes = commits::between(yard, &before.commits, &run.commits, None);
         facts.compared_run = Some(before.number);
     }
-    let (folder, is_whole) = (facts.folder.clone(), is_whole(&facts.rows, workshop));
-    let logs = facts.write_logs()?;
-    let pages = Pages { logs, ..pages(yard, store, workshop, &picture)? };
+    let folder = folder::of_run(run.number);
+    let logs = facts.write_logs(&folder)?;
+    facts.logs = logs.values().cloned().collect();
+    let pages = Pages { logs, ..pages(yard, store, set.graph, &picture)? };
     let report = facts.report(published);
     let failed = "write the report";
     let summary = Summary { run: run.number, bound_seconds: report.bound_seconds };
@@ -136,7 +138,7 @@ pub fn write(
         .and_then(|()| fs_err::write(path.join(SUMMARY), summary))
         .context(Kind::Machine, failed)?;
     kilnyard_web::write(&report, &pages, &path).context(Kind::Machine, failed)?;
-    folder::finish(yard, store, run.number, is_whole)?;
+    folder::finish(yard, store, run.number, is_whole(&picture, set.graph))?;
     Ok(folder)
 }
 
@@ -148,7 +150,7 @@ const EXAMPLES_MAX: usize = 50;
 const BUILDS_MAX: usize = 20;
 
 /// What the pages of a report show in addition to it.
-fn pages(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem, picture: &Picture) -> Result<Pages> {
+fn pages(yard: &Yard, store: &dyn Store, graph: &Graph, picture: &Picture) -> Result<Pages> {
     let failures = failures(yard, store, picture)?;
     let example = |cause: &kilnyard_schema::run::Cause| {
         let places = cause.packages.iter().filter_map(|name| picture.place(name));
@@ -158,12 +160,12 @@ fn pages(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem, picture: &Pic
     let mut places: Vec<usize> =
         (0..picture.rows.len()).filter(|place| picture.last_build(*place).is_some()).collect();
     places.sort_by_key(|place| picture.rows[*place].state != State::Failed);
-    let graph = workshop.graph();
+    let whys = Whys::read(yard, store)?;
     let names = |ids: &[PackageId]| ids.iter().map(|id| graph.name(*id).to_owned()).collect();
     let mut histories = Vec::new();
     for place in places.into_iter().take(PACKAGE_PAGES_MAX) {
         let name = &picture.rows[place].name;
-        let Some(why) = why(yard, store, name, None)? else { continue };
+        let Some(why) = whys.of(name, None)? else { continue };
         let id = graph.find(name);
         histories.push((
             why,
@@ -179,7 +181,7 @@ fn pages(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem, picture: &Pic
     }
     let run = picture.run.number;
     let difference = match run_before(store, run)? {
-        Some(earlier) => Some(difference(yard, store, Some(earlier), Some(run))?),
+        Some(earlier) => Some(difference_from(yard, store, earlier, picture)?),
         None => None,
     };
     Ok(Pages {
@@ -195,31 +197,58 @@ fn pages(yard: &Yard, store: &dyn Store, workshop: &dyn Ecosystem, picture: &Pic
 }
 
 /// Whether a run had all packages of the set.
-fn is_whole(rows: &[PackageRow], workshop: &dyn Ecosystem) -> bool {
-    let names: HashSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-    let graph = workshop.graph();
-    graph.packages().all(|id| names.contains(graph.name(id)))
+fn is_whole(picture: &Picture, graph: &Graph) -> bool {
+    graph.packages().all(|id| picture.place(graph.name(id)).is_some())
 }
 
 /// Number of failed builds whose logs are copied as plain text.
 const PLAIN_LOGS_MAX: usize = 500;
 
+/// The resolved set that a run built.
+#[derive(Clone, Copy)]
+pub struct ResolvedSet<'a> {
+    /// Its packages and dependencies.
+    pub graph: &'a Graph,
+    /// The cycles that were cut.
+    pub cutting: &'a Cutting,
+}
+
+impl<'a> From<&'a dyn Ecosystem> for ResolvedSet<'a> {
+    fn from(set: &'a dyn Ecosystem) -> ResolvedSet<'a> {
+        ResolvedSet { graph: set.graph(), cutting: set.cutting() }
+    }
+}
+
 /// Everything that the report of a run is made from.
 struct Facts<'a> {
     yard: &'a Yard,
     /// The resolved set, once a run has ended; absent for a page during the run.
-    workshop: Option<&'a dyn Ecosystem>,
+    set: Option<ResolvedSet<'a>>,
     run: &'a RunRow,
-    /// The report's folder, relative to the yard.
-    folder: String,
-    rows: Vec<PackageRow>,
-    builds: HashMap<String, Vec<BuildRow>>,
+    rows: Vec<&'a PackageRow>,
+    builds: HashMap<&'a str, &'a [BuildRow]>,
     outputs: HashMap<String, Vec<ReportOutput>>,
     /// The packages that each culprit blocks.
     blocks: HashMap<String, Vec<String>>,
+    /// The logs that the report has, relative to its folder.
+    logs: HashSet<String>,
     /// The run that commits are compared with, and the commits since then.
     compared_run: Option<u64>,
     changes: Vec<Change>,
+}
+
+/// The outputs in the repository, by package.
+fn outputs(store: &dyn Store) -> Result<HashMap<String, Vec<ReportOutput>>> {
+    let mut outputs: HashMap<String, Vec<ReportOutput>> = HashMap::new();
+    for row in store.outputs().map_err(store_error)? {
+        outputs.entry(row.package).or_default().push(ReportOutput {
+            name: row.output.name,
+            version: row.output.version,
+            architecture: row.output.architecture,
+            size_bytes: row.output.size_bytes,
+        });
+    }
+    Ok(outputs)
 }
 
 /// The failures of packages by cause.
@@ -264,23 +293,14 @@ const SLOWEST_MAX: usize = 60;
 /// The most blocked packages, and those that were left out, on such a page.
 const SELECTED_EACH_MAX: usize = 500;
 
-/// Which packages a report has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// All of them.
-    All,
-    /// Of a large run, those alone that a page of bounded size shows.
-    Page,
-}
-
-/// The report of a run whose rows are in memory.
-pub fn of_picture(yard: &Yard, picture: &Picture, extent: Extent) -> Report {
+/// The report of a run whose rows are in memory; of a large run, those packages alone that a page of bounded size shows.
+pub fn of_picture(yard: &Yard, picture: &Picture) -> Report {
     let wall = |place: usize| {
         let build = picture.last_build(place);
         build.and_then(|build| Some(build.ended_seconds? - build.started_seconds)).unwrap_or(0.0)
     };
     let mut places: Vec<usize> = (0..picture.rows.len()).collect();
-    if extent == Extent::Page && places.len() > SELECTED_ALL_MAX {
+    if places.len() > SELECTED_ALL_MAX {
         let mut slowest = places.clone();
         if slowest.len() > SLOWEST_MAX {
             slowest.select_nth_unstable_by(SLOWEST_MAX, |one, other| wall(*other).total_cmp(&wall(*one)));
@@ -301,25 +321,12 @@ pub fn of_picture(yard: &Yard, picture: &Picture, extent: Extent) -> Report {
             _ => slowest.contains(place),
         });
     }
-    let builds = places.iter().filter(|place| !picture.builds[**place].is_empty());
-    let builds = builds.map(|place| (picture.rows[*place].name.clone(), picture.builds[*place].clone()));
-    let facts = Facts {
-        yard,
-        workshop: None,
-        run: &picture.run,
-        folder: String::new(),
-        builds: builds.collect(),
-        rows: places.iter().map(|place| picture.rows[*place].clone()).collect(),
-        outputs: HashMap::new(),
-        blocks: blocks(&picture.rows),
-        compared_run: None,
-        changes: Vec::new(),
-    };
+    let facts = Facts::of_places(yard, picture, None, &places);
     let failed_as_expected = facts.failed_as_expected();
     let all = picture.builds.iter().flatten();
     let cpu_seconds = all.map(cpu_seconds).sum();
     Report {
-        counts: Counts { failed_as_expected, ..counts(&picture.rows) },
+        counts: Counts { failed_as_expected, ..counts(picture.rows.iter()) },
         cpu_seconds,
         bound_seconds: Some(picture.run.bound_seconds).filter(|bound| *bound > 0.0),
         ..facts.report(None)
@@ -335,47 +342,40 @@ fn shown_change(change: &Change) -> ReportChange {
     ReportChange { source, commit, author, date: words::date(date_seconds), lines }
 }
 
-impl Facts<'_> {
-    fn read<'a>(
+impl<'a> Facts<'a> {
+    /// Of all packages of a run.
+    fn of(yard: &'a Yard, picture: &'a Picture, set: ResolvedSet<'a>) -> Facts<'a> {
+        let places: Vec<usize> = (0..picture.rows.len()).collect();
+        Facts::of_places(yard, picture, Some(set), &places)
+    }
+
+    fn of_places(
         yard: &'a Yard,
-        store: &dyn Store,
-        workshop: &'a dyn Ecosystem,
-        run: &'a RunRow,
-    ) -> Result<Facts<'a>> {
-        let mut builds: HashMap<String, Vec<BuildRow>> = HashMap::new();
-        for build in store.builds_in(run.number).map_err(store_error)? {
-            builds.entry(build.package.clone()).or_default().push(build);
-        }
-        let mut outputs: HashMap<String, Vec<ReportOutput>> = HashMap::new();
-        for row in store.outputs().map_err(store_error)? {
-            outputs.entry(row.package).or_default().push(ReportOutput {
-                name: row.output.name,
-                version: row.output.version,
-                architecture: row.output.architecture,
-                size_bytes: row.output.size_bytes,
-            });
-        }
-        let rows = store.packages(run.number).map_err(store_error)?;
-        let folder = folder::of_run(run.number);
-        Ok(Facts {
+        picture: &'a Picture,
+        set: Option<ResolvedSet<'a>>,
+        places: &[usize],
+    ) -> Facts<'a> {
+        let built = places.iter().filter(|place| !picture.builds[**place].is_empty());
+        let builds = built.map(|place| (picture.rows[*place].name.as_str(), &picture.builds[*place][..]));
+        Facts {
             yard,
-            workshop: Some(workshop),
-            run,
-            folder,
-            blocks: blocks(&rows),
-            rows,
-            builds,
-            outputs,
+            set,
+            run: &picture.run,
+            rows: places.iter().map(|place| &picture.rows[*place]).collect(),
+            builds: builds.collect(),
+            outputs: HashMap::new(),
+            blocks: blocks(&picture.rows),
+            logs: HashSet::new(),
             compared_run: None,
             changes: Vec::new(),
-        })
+        }
     }
 
     /// Writes the logs of failed builds as text into the report, and those of others compressed if that is configured. Returns
     /// the files by build and stage.
-    fn write_logs(&self) -> Result<HashMap<(u64, String), String>> {
+    fn write_logs(&self, report: &str) -> Result<HashMap<(u64, String), String>> {
         let failed = "write the logs of the report";
-        let folder = self.yard.path(&format!("{}/{LOGS}", self.folder));
+        let folder = self.yard.path(&format!("{report}/{LOGS}"));
         if folder.exists() {
             fs_err::remove_dir_all(&folder).context(Kind::Machine, failed)?;
         }
@@ -394,7 +394,7 @@ impl Facts<'_> {
                 // A log that was removed or cannot be read must not prevent the report.
                 let Ok(text) = kilnyard_process::read_log_from(&self.yard.path(log), 0) else { continue };
                 let name = report_log(log, has_failed);
-                let path = self.yard.path(&format!("{}/{name}", self.folder));
+                let path = self.yard.path(&format!("{report}/{name}"));
                 match has_failed {
                     true => fs_err::write(path, text),
                     false => fs_err::File::create(path).and_then(|file| {
@@ -422,13 +422,12 @@ impl Facts<'_> {
 
     /// The cycles that were cut.
     fn cuts(&self) -> Vec<CycleCut> {
-        let Some(workshop) = self.workshop else { return Vec::new() };
-        let graph = workshop.graph();
+        let Some(ResolvedSet { graph, cutting }) = self.set else { return Vec::new() };
         let name = |id: PackageId| graph.name(id).to_owned();
         let cut = |cut: &Cut| CycleCut {
             package: name(cut.package),
             dependency: name(cut.dependency),
-            members: workshop.cutting().members(cut).iter().map(|id| name(*id)).collect(),
+            members: cutting.members(cut).iter().map(|id| name(*id)).collect(),
             how: {
                 let stand_in = match cut.stand_in {
                     StandIn::Archive => "the archive's binary packages stand in",
@@ -442,7 +441,7 @@ impl Facts<'_> {
                 }
             },
         };
-        workshop.cutting().cuts.iter().map(cut).collect()
+        cutting.cuts.iter().map(cut).collect()
     }
 
     fn report(mut self, published: Option<&Published>) -> Report {
@@ -476,7 +475,7 @@ impl Facts<'_> {
             cpu_seconds: self.work_cpu_seconds(),
             cores: self.run.cores,
             slots: self.run.slots,
-            counts: Counts { failed_as_expected, ..counts(&rows) },
+            counts: Counts { failed_as_expected, ..counts(rows.iter().copied()) },
             expected_wall_seconds: Some(self.run.expected_seconds),
             bound_seconds: self.bound_seconds(),
             path,
@@ -486,7 +485,7 @@ impl Facts<'_> {
                 .map(|row| self.package(row))
                 .collect(),
             causes: causes(
-                rows.iter().filter(|row| row.state == State::Failed && !is_expected(row)),
+                rows.iter().copied().filter(|row| row.state == State::Failed && !is_expected(row)),
                 self.yard.config.family.causes(),
             ),
             cycles_cut: self.cuts(),
@@ -510,8 +509,7 @@ impl Facts<'_> {
     }
 
     fn not_reproducible(&self) -> Vec<String> {
-        let differs =
-            |builds: &&Vec<BuildRow>| builds.last().is_some_and(|b| b.is_reproducible == Some(false));
+        let differs = |builds: &&&[BuildRow]| builds.last().is_some_and(|b| b.is_reproducible == Some(false));
         let mut names: Vec<String> = self
             .builds
             .values()
@@ -524,12 +522,12 @@ impl Facts<'_> {
     }
 
     fn work_cpu_seconds(&self) -> f64 {
-        self.builds.values().flatten().map(cpu_seconds).sum()
+        self.builds.values().copied().flatten().map(cpu_seconds).sum()
     }
 
     /// The minimum time and longest path according to the measured builds.
     fn bound(&self) -> Option<Bound> {
-        Some(Bound::of(self.workshop?.graph(), &self.works(), &[Machine::of_cores(self.run.cores)]))
+        Some(Bound::of(self.set?.graph, &self.works(), &[Machine::of_cores(self.run.cores)]))
     }
 
     /// The minimum time. Builds that share cores take longer than each would alone, so a finished run may turn
@@ -542,8 +540,7 @@ impl Facts<'_> {
 
     /// The cost of each package's last build.
     fn works(&self) -> Vec<Work> {
-        let Some(workshop) = self.workshop else { return Vec::new() };
-        let graph = workshop.graph();
+        let Some(ResolvedSet { graph, .. }) = self.set else { return Vec::new() };
         let work = |id: PackageId| {
             let build = self.builds.get(graph.name(id)).and_then(|builds| builds.last());
             build.map_or_else(Work::default, |build| taken(build, self.run.cores))
@@ -553,19 +550,20 @@ impl Facts<'_> {
 
     /// The longest path according to the measured builds, each alone on all cores.
     fn path(&self) -> Vec<PathStep> {
-        let (Some(workshop), Some(bound)) = (self.workshop, self.bound()) else { return Vec::new() };
-        let (graph, works) = (workshop.graph(), self.works());
+        let (Some(ResolvedSet { graph, .. }), Some(bound)) = (self.set, self.bound()) else {
+            return Vec::new();
+        };
+        let works = self.works();
         let seconds = |id: &PackageId| works[id.index()].seconds_at(self.run.cores, 1.0);
         let path = bound.path.into_iter().filter(|id| seconds(id) > 0.0);
         path.map(|id| PathStep { package: graph.name(id).to_owned(), seconds: seconds(&id) }).collect()
     }
 
     fn package(&self, row: &PackageRow) -> ReportPackage {
-        let builds = self.builds.get(&row.name).map_or(&[][..], Vec::as_slice);
+        let builds = self.builds.get(row.name.as_str()).copied().unwrap_or_default();
         let build = builds.last();
         let since_start = |seconds: f64| seconds - self.run.started_seconds;
-        let depends = self.workshop.map_or_else(Vec::new, |workshop| {
-            let graph = workshop.graph();
+        let depends = self.set.map_or_else(Vec::new, |ResolvedSet { graph, .. }| {
             let found = graph.find(&row.name).map_or(&[][..], |id| graph.dependencies(id));
             found.iter().map(|dependency| graph.name(*dependency).to_owned()).collect()
         });
@@ -634,8 +632,8 @@ impl Facts<'_> {
     /// The path of a log, relative to the report. Absent if the report does not have it: links lead to files that are copied with
     /// the folder.
     fn log(&self, log: &str) -> Option<String> {
-        let found = [true, false].map(|has_failed| report_log(log, has_failed));
-        found.into_iter().find(|name| self.yard.path(&format!("{}/{name}", self.folder)).exists())
+        let found = [true, false].map(|is_plain| report_log(log, is_plain));
+        found.into_iter().find(|name| self.logs.contains(name))
     }
 }
 
@@ -674,10 +672,10 @@ fn state(state: State) -> PackageState {
     }
 }
 
-fn counts(rows: &[PackageRow]) -> Counts {
-    let count = |states: &[State]| rows.iter().filter(|row| states.contains(&row.state)).count() as u64;
+fn counts<'a>(rows: impl Iterator<Item = &'a PackageRow> + Clone) -> Counts {
+    let count = |states: &[State]| rows.clone().filter(|row| states.contains(&row.state)).count() as u64;
     Counts {
-        total: rows.len() as u64 - count(&[State::LeftOut]),
+        total: rows.clone().count() as u64 - count(&[State::LeftOut]),
         built: count(&[State::Built]),
         unchanged: count(&[State::Unchanged]),
         up_to_date: count(&[State::UpToDate]),

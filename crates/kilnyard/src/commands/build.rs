@@ -264,7 +264,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     let repository = published.as_ref().ok().and_then(Option::as_ref);
     let mut page = report::folder::ALL.to_owned();
     if outcome.run.is_some() {
-        page = report::write(yard, &*store, &*set.ecosystem(), repository)?;
+        page = report::write(yard, &*store, (&*set.ecosystem()).into(), repository)?;
         set.write_reports(yard, &*store)?;
         plan::remake(yard, set.clone(), &digest, &distfiles, &mut *store)?;
         // A failed backup, on a full disk for instance, does not fail the run.
@@ -486,7 +486,7 @@ fn summary(
                 RunState::Interrupted => "interrupted",
                 _ => "finished",
             };
-            let figures = report::figures(yard, store, workshop);
+            let figures = report::figures(yard, store, workshop.into());
             say!("run {number} {verb}: {}", parts.join(", "));
             if let Ok(Some(figures)) = figures {
                 say!(

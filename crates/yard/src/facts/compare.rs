@@ -1,6 +1,6 @@
 //! The difference of two runs.
 
-use super::picture::run_of;
+use super::picture::{Picture, run_of};
 use super::status::commit;
 use crate::commits;
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::yard::{Yard, store_error};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_schema::compare::{Difference, Larger, NewVersion, OtherState, Slower};
-use kilnyard_store::{BuildRow, Store};
+use kilnyard_store::{BuildRow, PackageRow, Store};
 use std::collections::BTreeMap;
 
 /// The factor and difference from which a build counts as slower; less is noise.
@@ -50,38 +50,70 @@ pub fn difference(
     // A run that is named is compared with the one before it.
     let back = runs.iter().position(|run| run.number == later).map_or(1, |place| place + 1);
     let earlier = number(earlier, back)?;
-    let commits = |number| runs.iter().find(|run| run.number == number).map_or(&[][..], |run| &run.commits);
+    let later = Picture::read(store, later)?;
+    difference_from(yard, store, earlier, &later)
+}
+
+/// The difference of a run that is in memory from an earlier one.
+///
+/// # Errors
+/// There is no such run, or the store cannot be read.
+pub fn difference_from(yard: &Yard, store: &dyn Store, earlier: u64, later: &Picture) -> Result<Difference> {
+    let earlier_run = run_of(store, earlier)?;
+    let (earlier_commits, later_commits) = (&earlier_run.commits, &later.run.commits);
     Ok(Difference {
         earlier,
-        later,
-        earlier_commits: commits(earlier).iter().map(commit).collect(),
-        later_commits: commits(later).iter().map(commit).collect(),
-        changes: commits::between(yard, commits(earlier), commits(later), None),
-        ..compare(&figures(store, earlier)?, &figures(store, later)?)
+        later: later.run.number,
+        earlier_commits: earlier_commits.iter().map(commit).collect(),
+        later_commits: later_commits.iter().map(commit).collect(),
+        changes: commits::between(yard, earlier_commits, later_commits, None),
+        ..compare(&earlier_figures(store, earlier, later)?, &figures(later))
     })
 }
 
-fn figures(store: &dyn Store, run: u64) -> Result<BTreeMap<String, Figures>> {
-    let mut builds: BTreeMap<String, BuildRow> = BTreeMap::new();
-    for build in store.builds_in(run).map_err(store_error)? {
-        builds.insert(build.package.clone(), build);
-    }
+/// The number of builds from which all of a run are read: that is faster than one by one.
+const BUILDS_EACH_MAX: usize = 1000;
+
+/// The results of the earlier run, with the builds of those packages that the later one built.
+fn earlier_figures(store: &dyn Store, run: u64, later: &Picture) -> Result<BTreeMap<String, Figures>> {
     let rows = store.packages(run).map_err(store_error)?;
-    Ok(rows
-        .into_iter()
-        .map(|row| {
-            let build = builds.get(&row.name).filter(|_| row.state.has_outputs());
-            let stages = || build.iter().flat_map(|build| &build.stages);
-            let figures = Figures {
-                version: row.version,
-                state: row.state,
-                reason: row.reason,
-                cpu_seconds: build.map(|_| stages().map(|stage| stage.cpu_seconds).sum()),
-                memory_peak_bytes: stages().map(|stage| stage.memory_peak_bytes).max().unwrap_or(0),
-            };
-            (row.name, figures)
-        })
-        .collect())
+    let built = (0..later.rows.len()).filter(|place| later.last_build(*place).is_some());
+    let built: Vec<&str> = built.map(|place| later.rows[place].name.as_str()).collect();
+    let mut builds: BTreeMap<String, BuildRow> = BTreeMap::new();
+    if built.len() <= BUILDS_EACH_MAX {
+        for name in built {
+            let found = store.builds_of(name, BUILDS_OF_MAX).map_err(store_error)?;
+            builds.extend(found.into_iter().find(|build| build.run == run).map(|b| (name.to_owned(), b)));
+        }
+    } else {
+        // The latest of a package comes last.
+        let all = store.builds_in(run).map_err(store_error)?;
+        builds.extend(all.into_iter().map(|build| (build.package.clone(), build)));
+    }
+    let figures = |row: PackageRow| (row.name.clone(), Figures::of(&row, builds.get(&row.name)));
+    Ok(rows.into_iter().map(figures).collect())
+}
+
+/// The builds of a package among which that of the earlier run is looked for.
+const BUILDS_OF_MAX: usize = 200;
+
+fn figures(picture: &Picture) -> BTreeMap<String, Figures> {
+    let rows = picture.rows.iter().enumerate();
+    rows.map(|(place, row)| (row.name.clone(), Figures::of(row, picture.last_build(place)))).collect()
+}
+
+impl Figures {
+    fn of(row: &PackageRow, build: Option<&BuildRow>) -> Figures {
+        let build = build.filter(|_| row.state.has_outputs());
+        let stages = || build.iter().flat_map(|build| &build.stages);
+        Figures {
+            version: row.version.clone(),
+            state: row.state,
+            reason: row.reason.clone(),
+            cpu_seconds: build.map(|_| stages().map(|stage| stage.cpu_seconds).sum()),
+            memory_peak_bytes: stages().map(|stage| stage.memory_peak_bytes).max().unwrap_or(0),
+        }
+    }
 }
 
 fn compare(earlier: &BTreeMap<String, Figures>, later: &BTreeMap<String, Figures>) -> Difference {

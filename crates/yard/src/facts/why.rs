@@ -6,7 +6,8 @@ use crate::yard::{Yard, store_error};
 use kilnyard_model::result::PackageState;
 use kilnyard_schema::compare::Change;
 use kilnyard_schema::package::{Attempted, Blame, Why};
-use kilnyard_store::{BuildRow, PackageRow, PlanRow, Store};
+use kilnyard_store::{BuildRow, PackageRow, PlanRow, RunRow, Store};
+use std::collections::BTreeMap;
 
 /// The maximum number of builds read.
 const ATTEMPTS_MAX: usize = 20;
@@ -19,41 +20,82 @@ const CHAIN_MAX: usize = 50;
 /// # Errors
 /// The store or the tree cannot be read.
 pub fn why(yard: &Yard, store: &dyn Store, name: &str, planned: Option<PlanRow>) -> Result<Option<Why>> {
-    let run = store.last_run().map_err(store_error)?;
-    let in_run = match &run {
-        Some(run) => store.package(run.number, name).map_err(store_error)?,
-        None => None,
-    };
-    // A package that is now left out may have been in an earlier run, whose state is obsolete.
-    let now = planned.clone().map(|planned| planned.package);
-    let left_out = now.clone().filter(|row| row.state == PackageState::LeftOut);
-    let Some(row) = left_out.or(in_run).or(now) else { return Ok(None) };
-    let mut builds = store.builds_of(name, ATTEMPTS_MAX).map_err(store_error)?;
-    // The tries of one run belong together.
-    let last_run = builds.first().map(|build| build.run);
-    let changes = changes(yard, store, name, &builds)?;
-    builds.retain(|build| Some(build.run) == last_run);
-    let chain = chain(store, run.as_ref().map(|run| run.number), &row)?;
-    let settings = yard.config.settings_of(name);
-    Ok(Some(Why {
-        package: name.to_owned(),
-        source: yard.config.family.provenances(yard)?.remove(name),
-        changes,
-        state: row.state.to_string(),
-        reason: row.reason.to_string(),
-        blamed: row.blamed,
-        chain: chain.into_iter().map(blame).collect(),
-        dependencies: planned.map(|planned| planned.dependencies),
-        note: settings.note,
-        expected: settings.expected_failure.as_ref().map(|_| "failure".to_owned()),
-        because: settings.expected_failure.and_then(|expected| expected.because),
-        network: settings.has_network,
-        priority: settings.priority,
-        build: builds.first().map(attempted),
-        attempts: builds.iter().rev().map(attempted).collect(),
-        version: row.version,
-        why: row.reason,
-    }))
+    Whys::read(yard, store)?.of(name, planned)
+}
+
+/// What is read once to answer for several packages.
+pub struct Whys<'a> {
+    yard: &'a Yard,
+    store: &'a dyn Store,
+    /// The runs, the latest first.
+    runs: Vec<RunRow>,
+    provenances: BTreeMap<String, String>,
+}
+
+impl<'a> Whys<'a> {
+    /// Reads what concerns all packages.
+    ///
+    /// # Errors
+    /// The store or the tree cannot be read.
+    pub fn read(yard: &'a Yard, store: &'a dyn Store) -> Result<Whys<'a>> {
+        let runs = store.runs().map_err(store_error)?;
+        Ok(Whys { yard, store, runs, provenances: yard.config.family.provenances(yard)? })
+    }
+
+    /// See [`why`].
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn of(&self, name: &str, planned: Option<PlanRow>) -> Result<Option<Why>> {
+        let Whys { yard, store, .. } = *self;
+        let run = self.runs.first().map(|run| run.number);
+        let in_run = match run {
+            Some(run) => store.package(run, name).map_err(store_error)?,
+            None => None,
+        };
+        // A package that is now left out may have been in an earlier run, whose state is obsolete.
+        let now = planned.clone().map(|planned| planned.package);
+        let left_out = now.clone().filter(|row| row.state == PackageState::LeftOut);
+        let Some(row) = left_out.or(in_run).or(now) else { return Ok(None) };
+        let mut builds = store.builds_of(name, ATTEMPTS_MAX).map_err(store_error)?;
+        // The tries of one run belong together.
+        let last_run = builds.first().map(|build| build.run);
+        let changes = self.changes(name, &builds);
+        builds.retain(|build| Some(build.run) == last_run);
+        let chain = chain(store, run, &row)?;
+        let settings = yard.config.settings_of(name);
+        Ok(Some(Why {
+            package: name.to_owned(),
+            source: self.provenances.get(name).cloned(),
+            changes,
+            state: row.state.to_string(),
+            reason: row.reason.to_string(),
+            blamed: row.blamed,
+            chain: chain.into_iter().map(blame).collect(),
+            dependencies: planned.map(|planned| planned.dependencies),
+            note: settings.note,
+            expected: settings.expected_failure.as_ref().map(|_| "failure".to_owned()),
+            because: settings.expected_failure.and_then(|expected| expected.because),
+            network: settings.has_network,
+            priority: settings.priority,
+            build: builds.first().map(attempted),
+            attempts: builds.iter().rev().map(attempted).collect(),
+            version: row.version,
+            why: row.reason,
+        }))
+    }
+
+    /// The commits that concern a package, between the run of its last build and that of the build before.
+    fn changes(&self, name: &str, builds: &[BuildRow]) -> Vec<Change> {
+        let Some(last) = builds.first().map(|build| build.run) else { return Vec::new() };
+        let before = builds.iter().map(|build| build.run).find(|run| *run != last);
+        let commits =
+            |number: u64| self.runs.iter().find(|run| run.number == number).map(|run| &run.commits[..]);
+        match (before.and_then(commits), commits(last)) {
+            (Some(before), Some(last)) => commits::between(self.yard, before, last, Some(name)),
+            _ => Vec::new(),
+        }
+    }
 }
 
 fn blame(row: PackageRow) -> Blame {
@@ -69,18 +111,6 @@ fn attempted(build: &BuildRow) -> Attempted {
         failure: build.failure.clone(),
         kept: build.kept(),
     }
-}
-
-/// The commits that concern a package, between the run of its last build and that of the build before.
-fn changes(yard: &Yard, store: &dyn Store, name: &str, builds: &[BuildRow]) -> Result<Vec<Change>> {
-    let Some(last) = builds.first().map(|build| build.run) else { return Ok(Vec::new()) };
-    let before = builds.iter().map(|build| build.run).find(|run| *run != last);
-    let runs = store.runs().map_err(store_error)?;
-    let commits = |number: u64| runs.iter().find(|run| run.number == number).map(|run| &run.commits[..]);
-    Ok(match (before.and_then(commits), commits(last)) {
-        (Some(before), Some(last)) => commits::between(yard, before, last, Some(name)),
-        _ => Vec::new(),
-    })
 }
 
 /// The chain from a package to the one to blame.

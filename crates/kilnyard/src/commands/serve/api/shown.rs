@@ -11,7 +11,7 @@ use kilnyard_model::result::PackageState;
 use kilnyard_schema::package::Build;
 use kilnyard_web::{Button, Chosen, LogText, Now, Place, Shell};
 use kilnyard_yard::facts::packages;
-use kilnyard_yard::report::{Extent, name_of, of_picture};
+use kilnyard_yard::report::{name_of, of_picture};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -186,7 +186,7 @@ impl Opened {
             false => (Arc::default(), Vec::new()),
         };
         self.load(Some(run))?;
-        let mut report = of_picture(&self.yard, self.loaded()?, Extent::Page);
+        let mut report = of_picture(&self.yard, self.loaded()?);
         if status.state == "killed" {
             report.state = kilnyard_web::RunState::Interrupted;
         }

@@ -73,7 +73,7 @@ pub struct BenchOptions {
     /// Number of workers, for `farm-logs`, or of readers, for `serve`.
     #[arg(long, default_value_t = 300, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub workers: u32,
-    /// Time to measure, for `farm-logs` and `serve`.
+    /// Time to measure, for `farm-logs`, `serve` and `serve-replay`.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub seconds: u32,
     /// Number of packages, for `signing`.
@@ -151,6 +151,8 @@ pub enum BenchName {
     Queries,
     /// The pages and the feed of a run of 30,000 packages, with many readers.
     Serve,
+    /// The same through all events of a run of 30,000 packages, replayed within `--seconds`: the memory of the server.
+    ServeReplay,
     /// The store of a run of 29,000 packages: its begin, the start of a new leader, decisions and events in a second.
     Store,
     /// Signing 2,000 packages of 1 MiB one by one, as `pkg_add` verifies them, compared with hashing them.
@@ -215,6 +217,7 @@ pub fn measure(
         BenchName::Schedule => schedule::measure(trial),
         BenchName::Queries => queries::measure(trial),
         BenchName::Serve => serve::measure(options, trial),
+        BenchName::ServeReplay => serve::replay::measure(options, trial),
         BenchName::Signing => pkgsrc::signing::measure(options, trial),
         BenchName::Store => store::measure(options, trial),
         BenchName::Tree => match &options.scan {

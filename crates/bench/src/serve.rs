@@ -5,6 +5,8 @@
 //!
 //! Known downside: readers share the machine with the server, so that their own work adds to the times.
 
+pub mod replay;
+
 use super::figures::{Report, Series, Unit};
 use super::queries::{build_records, package_row, run_row};
 use super::scratch::Scratch;
@@ -54,11 +56,7 @@ const REPORT_BYTES_MAX: u64 = 20 << 20;
 /// Runs the benchmark in a yard of its own.
 pub fn measure(options: &BenchOptions, trial: &Trial<'_>) -> Result<Report> {
     let scratch = Scratch::within(trial.temporary, None)?;
-    let yard = empty_yard(&scratch, trial)?;
-    let config =
-        fs_err::read_to_string(yard.home.join(crate::yard::CONFIG)).or_internal("read a configuration")?;
-    let config = config.replace("# anonymous = []", "anonymous = [\"read\"] #");
-    fs_err::write(yard.home.join(crate::yard::CONFIG), config).or_internal("write a configuration")?;
+    let yard = open_yard(&scratch, trial)?;
     let mut store = yard.store()?;
     let mut notes = Vec::new();
     let mut facts = Map::new();
@@ -98,6 +96,8 @@ pub fn measure(options: &BenchOptions, trial: &Trial<'_>) -> Result<Report> {
         check(bytes <= REPORT_BYTES_MAX, format!("a report of {}", crate::words::size(bytes)), &mut notes);
         series.push(Series::new(format!("{key}_seconds"), title, Unit::Seconds, seconds));
     }
+    // A run whose process holds no lock was killed.
+    let _lock = yard.lock()?;
     let run = begin_run(&mut *store, 0..PACKAGES - LEFT, PACKAGES - LEFT)?;
     save_plan(&mut *store)?;
 
@@ -207,6 +207,16 @@ pub fn measure(options: &BenchOptions, trial: &Trial<'_>) -> Result<Report> {
             .to_owned(),
         is_met: Some(is_met),
     })
+}
+
+/// A yard of its own whose pages anyone may read.
+fn open_yard(scratch: &Scratch, trial: &Trial<'_>) -> Result<Yard> {
+    let yard = empty_yard(scratch, trial)?;
+    let path = yard.home.join(crate::yard::CONFIG);
+    let config = fs_err::read_to_string(&path).or_internal("read a configuration")?;
+    let config = config.replace("# anonymous = []", "anonymous = [\"read\"] #");
+    fs_err::write(path, config).or_internal("write a configuration")?;
+    Ok(yard)
 }
 
 /// Begins a run that has built these packages; the others are up to date, or wait from number `waiting_from`. Returns its number.

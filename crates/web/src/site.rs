@@ -135,6 +135,9 @@ pub(crate) enum Tab {
     None,
 }
 
+/// The most names in a fold.
+const FOLDED_MAX: usize = 2000;
+
 impl Shell {
     /// The address of a package's page. Absent if it has none.
     pub(crate) fn package(&self, name: &str) -> Option<String> {
@@ -166,6 +169,21 @@ impl Shell {
             }
             @if names.len() > names_max {
                 " and " (crate::words::count((names.len() - names_max) as u64)) " more"
+            }
+        }
+    }
+
+    /// The same, with the further ones in a fold.
+    pub(crate) fn unfolding_package_links(&self, names: &[String], names_max: usize) -> Markup {
+        let shown = names.len().min(names_max);
+        let rest = &names[shown..];
+        html! {
+            (self.package_links(&names[..shown], shown))
+            @if !rest.is_empty() {
+                details.rest {
+                    summary { "and " (crate::words::count(rest.len() as u64)) " more" }
+                    (self.package_links(rest, FOLDED_MAX))
+                }
             }
         }
     }

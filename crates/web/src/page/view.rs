@@ -136,7 +136,12 @@ impl<'a> View<'a> {
                 (self.link(name.as_ref()))
             }
             @if names.len() > names_max {
-                " and " (words::count((names.len() - names_max) as u64)) " more"
+                @let more = format!("{} more", words::count((names.len() - names_max) as u64));
+                " and "
+                @match self.shell.of_run(self.report.run, "failures") {
+                    Some(failures) => a href=(failures) { (more) },
+                    None => (more),
+                }
             }
         }
     }

@@ -21,9 +21,11 @@ pub fn compare(shell: &Shell, difference: &Difference, runs: &[Run]) -> String {
         h1 { "Run " (later) " compared with run " (earlier) }
         @if let Some(action) = shell.of_yard("compare") { form.filter method="get" action=(action) {
             @for (name, text, chosen) in [("earlier", "Earlier", earlier), ("later", "Later", later)] {
-                label for=(name) { (text) }
-                select id=(name) name=(name) {
-                    @for run in runs.iter().take(ROWS_MAX) { option value=(run.run) selected[run.run == chosen] { "run " (run.run) } }
+                div.field {
+                    label for=(name) { (text) }
+                    select id=(name) name=(name) {
+                        @for run in runs.iter().take(ROWS_MAX) { option value=(run.run) selected[run.run == chosen] { "run " (run.run) } }
+                    }
                 }
             }
             button type="submit" { "Compare" }
@@ -34,7 +36,7 @@ pub fn compare(shell: &Shell, difference: &Difference, runs: &[Run]) -> String {
             @if !names.is_empty() {
                 section {
                     h2 { (heading) " " span.count { (words::count(names.len() as u64)) } }
-                    p { (shell.package_links(names, ROWS_MAX)) }
+                    div.names { (shell.unfolding_package_links(names, ROWS_MAX)) }
                 }
             }
         }

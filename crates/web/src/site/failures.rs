@@ -39,8 +39,8 @@ pub fn failures(shell: &Shell, failures: &Failures, shown: &[Build]) -> String {
                     (clean::line(&cause.title, TEXT_CHARACTERS_MAX)) " "
                     span.count { (words::counted(cause.packages.len() as u64, "package", "packages")) }
                 }
-                p {
-                    (shell.package_links(&cause.packages, NAMES_MAX))
+                div.names {
+                    (shell.unfolding_package_links(&cause.packages, NAMES_MAX))
                     @if cause.blocks > 0 { " " span.remark { "blocks " (words::counted(cause.blocks, "package", "packages")) } }
                 }
                 @if let Some(step) = &cause.next_step { p.step { strong { "Next: " } (clean::line(step, TEXT_CHARACTERS_MAX)) } }
@@ -73,7 +73,7 @@ fn list(shell: &Shell, heading: &str, names: &[String]) -> Markup {
         @if !names.is_empty() {
             section {
                 h2 { (heading) " " span.count { (words::count(names.len() as u64)) } }
-                p { (shell.package_links(names, NAMES_MAX)) }
+                div.names { (shell.unfolding_package_links(names, NAMES_MAX)) }
             }
         }
     }
@@ -88,7 +88,7 @@ fn blocked(shell: &Shell, all: &[Blocked]) -> Markup {
                         @match &one.culprit { Some(culprit) => (shell.package_link(culprit)), None => "cause not recorded" }
                         " " span.remark { (words::counted(one.packages.len() as u64, "package waits", "packages wait")) }
                     }
-                    dd { (shell.package_links(&one.packages, NAMES_MAX)) }
+                    dd { (shell.unfolding_package_links(&one.packages, NAMES_MAX)) }
                 }
             }
         }

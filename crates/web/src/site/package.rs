@@ -243,7 +243,7 @@ fn neighbours(shell: &Shell, heading: &str, names: &[String]) -> Markup {
         @if !names.is_empty() {
             section {
                 h2 { (heading) " " span.count { (words::count(names.len() as u64)) } }
-                p { (shell.package_links(names, NAMES_MAX)) }
+                div.names { (shell.unfolding_package_links(names, NAMES_MAX)) }
             }
         }
     }

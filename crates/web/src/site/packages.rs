@@ -60,19 +60,25 @@ pub fn packages(
     let header = html! { h1 { "Packages of run " (run) } };
     let content = html! {
         @if let Place::Server { .. } = shell.place { form.filter method="get" action=[shell.of_run(run, "packages")] {
-            label for="name" { "Name" }
-            input #name type="search" name="name" value=(clean::line(&chosen.text, NAME_CHARACTERS_MAX)) maxlength="200";
-            label for="state" { "State" }
-            select #state name="state" {
-                option value="" selected[chosen.states.is_empty()] { "all, " (words::count(total)) }
-                @for (name, count) in counts {
-                    option value=(name) selected[*name == chosen.states] { (name) ", " (words::count(*count)) }
+            div.field {
+                label for="name" { "Name" }
+                input #name type="search" name="name" value=(clean::line(&chosen.text, NAME_CHARACTERS_MAX)) maxlength="200";
+            }
+            div.field {
+                label for="state" { "State" }
+                select #state name="state" {
+                    option value="" selected[chosen.states.is_empty()] { "all, " (words::count(total)) }
+                    @for (name, count) in counts {
+                        option value=(name) selected[*name == chosen.states] { (name) ", " (words::count(*count)) }
+                    }
                 }
             }
-            label for="order" { "Order" }
-            select #order name="order" {
-                @for (value, text) in [("name", "name"), ("state", "state"), ("wall", "wall time"), ("cpu", "CPU time"), ("memory", "peak memory")] {
-                    option value=(value) selected[value == chosen.order] { (text) }
+            div.field {
+                label for="order" { "Order" }
+                select #order name="order" {
+                    @for (value, text) in [("name", "name"), ("state", "state"), ("wall", "wall time"), ("cpu", "CPU time"), ("memory", "peak memory")] {
+                        option value=(value) selected[value == chosen.order] { (text) }
+                    }
                 }
             }
             button type="submit" { "Show" }
@@ -149,7 +155,7 @@ pub fn queue(shell: &Shell, queue: &[Queued], now_seconds: f64) -> String {
                         @for queued in queue.iter().take(QUEUED_MAX) {
                             tr {
                                 th scope="row" { (shell.package_link(&queued.package)) }
-                                td { (starts(queued, now_seconds)) }
+                                td.whole { (starts(queued, now_seconds)) }
                                 td.prose {
                                     @if queued.waits_for.is_empty() { "a free core" }
                                     @else {

@@ -419,6 +419,7 @@ impl Parts<'_> {
         };
         let (inbox, incomings) = Inbox::new();
         let transcript = options.transcript.as_deref().map(Transcript::create).transpose()?;
+        let traps = planned.traps.clone();
         let (stock, expected) = planned.parts();
         let estimate = Box::new(move |package: &str| expected.seconds(package));
         let mut picture = Picture::new(follower, estimate, snapshot);
@@ -441,6 +442,7 @@ impl Parts<'_> {
             unusable: &unusable,
             owner: sender.clone(),
             depositor: depositor.clone(),
+            traps,
             yard,
             distfiles,
             cancel: signals::cancel(),

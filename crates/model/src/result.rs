@@ -343,6 +343,14 @@ pub struct StageResult {
     pub measures: Measures,
 }
 
+impl StageResult {
+    /// How many traps a second stalled other cores.
+    pub fn traps_per_second(&self) -> f64 {
+        // A command that ends at once has no rate.
+        self.measures.traps as f64 / self.wall_seconds.max(0.1)
+    }
+}
+
 /// Further measurements of a stage. They have default values in stages recorded before they were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -369,10 +377,24 @@ pub struct Measures {
     pub still_seconds_max: f64,
     /// The longest time without output.
     pub silent_seconds_max: f64,
+    /// Instructions that the kernel emulated and accesses to memory that it repeated, each of which stalls other cores.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub traps: u64,
+    /// Whether its commands ran in a virtual machine, where they stall no core but that machine's.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_in_machine: bool,
     /// The kept work that it began with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptWork>,
 }
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The traps a second from which a build is said to stall other cores: at this rate, they stand still for about a thousandth of
+/// the time.
+pub const STALLING_TRAPS_PER_SECOND: f64 = 1000.0;
 
 /// The maximum resource usage of a package's stage in successful builds, from which its limits are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

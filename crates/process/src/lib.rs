@@ -132,6 +132,9 @@ pub struct CommandOutcome {
     pub refused_calls: Vec<(String, u64)>,
     /// Traps that stalled other cores too; zero where the kernel does not count them.
     pub traps: Traps,
+    /// Whether it ran in a virtual machine.
+    #[serde(default)]
+    pub is_in_machine: bool,
 }
 
 impl CommandOutcome {
@@ -156,6 +159,7 @@ impl CommandOutcome {
             left_in_memory: Vec::new(),
             refused_calls: Vec::new(),
             traps: Traps::default(),
+            is_in_machine: false,
         }
     }
 }

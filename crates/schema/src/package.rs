@@ -98,6 +98,26 @@ impl Build {
     }
 }
 
+/// A build that stalled the cores of its machine: the kernel emulated instructions, or repeated accesses to memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Stalls {
+    /// Its number.
+    pub build: u64,
+    /// How often, in the stage with the most.
+    pub traps_per_second: f64,
+}
+
+impl Stalls {
+    /// What follows for the package, in a clause.
+    pub fn words(&self) -> String {
+        format!(
+            "kept to one core, in a virtual machine where there is one: build {} had {:.0} traps of the kernel a second, which stall \
+             all cores of a machine",
+            self.build, self.traps_per_second
+        )
+    }
+}
+
 /// Why a package is in its state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Why {
@@ -132,6 +152,9 @@ pub struct Why {
     pub network: bool,
     /// The priority that the owner gave it.
     pub priority: i32,
+    /// Why it is kept to one core, in a virtual machine where there is one: its last build outside of one stalled all cores that it
+    /// ran on.
+    pub stalls: Option<Stalls>,
     /// Its last build.
     pub build: Option<Attempted>,
     /// The builds of the run of its last build, the oldest first.

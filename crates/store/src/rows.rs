@@ -385,6 +385,16 @@ pub struct Measurement {
     /// Whether it began with kept work.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_kept: bool,
+    /// Traps a second that stalled other cores, of the stage with the most.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub traps_per_second: f64,
+    /// Whether its commands ran in a virtual machine, which may execute what other machines emulate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_in_machine: bool,
+}
+
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }
 
 /// The times of a stage.
@@ -425,13 +435,18 @@ impl Measurement {
             disk_bytes: largest(|stage| stage.disk_bytes),
             is_out_of_memory,
             has_kept: own[begun..].iter().any(|stage| stage.measures.kept.is_some()),
+            traps_per_second: own[begun..].iter().map(|stage| stage.traps_per_second()).fold(0.0, f64::max),
+            is_in_machine: own[begun..].iter().any(|stage| stage.measures.is_in_machine),
         }
     }
 
     /// Adds the latest build of a package to earlier ones. Of those with and without kept work, [`MEASURED_MAX`] stay.
     pub fn add_to(self, earlier: &mut Vec<Measurement>) {
         let has_kept = self.has_kept;
-        earlier.push(self);
+        // What it would do outside is known from earlier builds alone.
+        let before = earlier.last().map_or(0.0, |last| last.traps_per_second);
+        let least = if self.is_in_machine { before } else { 0.0 };
+        earlier.push(Measurement { traps_per_second: self.traps_per_second.max(least), ..self });
         let excess =
             earlier.iter().filter(|one| one.has_kept == has_kept).count().saturating_sub(MEASURED_MAX);
         let mut alike = 0;
@@ -463,6 +478,27 @@ mod tests {
             left_behind: Vec::new(),
             measures: Measures::default(),
         }
+    }
+
+    #[test]
+    fn traps_are_known_from_builds_outside_of_virtual_machines() {
+        let built = |traps: u64, is_in_machine: bool| {
+            let measures = Measures { traps, is_in_machine, ..Measures::default() };
+            let stages = [stage(Stage::Unpack, 1.0), StageResult { measures, ..stage(Stage::Build, 1.0) }];
+            Measurement::of(&stages, 4, false)
+        };
+        let mut all = Vec::new();
+        built(8000, false).add_to(&mut all);
+        assert_eq!(all.last().unwrap().traps_per_second, 4000.0);
+        // As often as builds are kept, and once more.
+        for _ in 0..=MEASURED_MAX {
+            built(0, true).add_to(&mut all);
+        }
+        assert_eq!(all.last().unwrap().traps_per_second, 4000.0);
+        built(0, false).add_to(&mut all);
+        assert_eq!(all.last().unwrap().traps_per_second, 0.0);
+        let text = serde_json::to_string(&all.last().unwrap()).unwrap();
+        assert!(!text.contains("traps"), "{text}");
     }
 
     #[test]

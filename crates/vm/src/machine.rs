@@ -337,6 +337,7 @@ fn cleaned(outcome: CommandOutcome, wall_seconds: f64, shape: &Shape) -> Command
             .map(|(name, count)| (text(name), number(count)))
             .collect(),
         traps: Traps { emulated: number(outcome.traps.emulated), unaligned: number(outcome.traps.unaligned) },
+        is_in_machine: true,
     }
 }
 

@@ -8,8 +8,8 @@ use crate::{Link, Local, Share, Worker};
 use kilnyard_artifacts::hash_of;
 use kilnyard_ecosystem::{LogExcerpt, Rules, find_excerpt};
 use kilnyard_mirror::{Sha256Hex, Wanted};
-use kilnyard_model::order::{BuildOrder, Input, Output, Stage, StageOrder, TestOrder};
-use kilnyard_model::result::{Failure, FailureKind, Measures, StageResult};
+use kilnyard_model::order::{BuildOrder, Input, MachineTerms, Output, Stage, StageOrder, TestOrder};
+use kilnyard_model::result::{Failure, FailureKind, Measures, STALLING_TRAPS_PER_SECOND, StageResult};
 use kilnyard_model::text;
 use kilnyard_process::{
     CommandOutcome, End, Limits, Log, LogLimits, Sample, Snapshot, StagePeaks, now_seconds, own_cpu_seconds,
@@ -372,6 +372,12 @@ impl<'a> Performance<'a> {
         finished.map(|_| ()).map_err(|error| machine(order.stage, error))
     }
 
+    /// The virtual machine for commands that are not the package's own, such as those of its dependencies: only one that was asked
+    /// for keeps them away from this machine.
+    pub(crate) fn virtual_machine(&self) -> Option<MachineTerms> {
+        self.lease.order.terms.machine.filter(|machine| !machine.is_optional)
+    }
+
     /// The current size of the work folder, if the package has one.
     fn work_bytes(&self, root: &dyn Root) -> Option<u64> {
         root.work_bytes(&self.lease.order.work.as_ref()?.inside)
@@ -485,7 +491,7 @@ impl<'a> Performance<'a> {
         )?;
         let layers = stacked.as_ref().map_or(&local.layers[..], Stacked::layers);
         let shown = Shown::Order(&order.root, &local);
-        let wanted = PlainRoot { name: &name, layers, shown, added: None };
+        let wanted = PlainRoot { name: &name, layers, shown, added: None, machine: self.virtual_machine() };
         let root = self.worker.runner.plain_root(&wanted).map_err(|error| unmade(Stage::Test, error))?;
         let outcome = root
             .provide(&order.root.inputs, &order.root.texts)
@@ -632,18 +638,14 @@ fn remarks(outcome: &CommandOutcome, limits: &Limits) -> String {
     lines.iter().fold(first.to_owned(), |all, line| format!("{all}{REMARK}{}\n", text::line(line)))
 }
 
-/// The traps a second from which a command is said to stall other cores: at this rate, they are stalled for about a thousandth
-/// of the time.
-const TRAPS_MIN: f64 = 1000.0;
-
 /// A remark about a command that stalled other cores.
 fn trapped(outcome: &CommandOutcome) -> Option<String> {
     let traps = outcome.traps;
     let rate = traps.emulated.saturating_add(traps.unaligned) as f64 / outcome.wall_seconds.max(0.1);
-    (rate >= TRAPS_MIN).then(|| {
+    (rate >= STALLING_TRAPS_PER_SECOND).then(|| {
         format!(
             "{} instructions were emulated and {} accesses repeated by the kernel, {rate:.0} a second, each of which stalls other \
-             cores: kilnyard doctor says which setting of the kernel ends it; else set machine = \"vm\" for this package",
+             cores: kilnyard doctor says which setting of the kernel ends it; else the next build keeps to one core",
             traps.emulated, traps.unaligned
         )
     })
@@ -673,6 +675,8 @@ fn add(result: &mut StageResult, outcome: &CommandOutcome) {
         is_stalled_of_machine: stalls.is_of_machine,
         still_seconds_max: measures.still_seconds_max.max(outcome.still_seconds_max),
         silent_seconds_max: measures.silent_seconds_max.max(outcome.silent_seconds_max),
+        traps: measures.traps.saturating_add(outcome.traps.emulated).saturating_add(outcome.traps.unaligned),
+        is_in_machine: measures.is_in_machine || outcome.is_in_machine,
         kept: measures.kept,
     };
 }

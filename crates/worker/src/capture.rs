@@ -33,7 +33,7 @@ impl Performance<'_> {
         let local = self.worker.local(&order.root).map_err(|error| failed(&error))?;
         let name = format!("scan-{}", self.lease.build);
         let shown = Shown::Order(&order.root, &local);
-        let wanted = PlainRoot { name: &name, layers: &local.layers, shown, added: None };
+        let wanted = PlainRoot { name: &name, layers: &local.layers, shown, added: None, machine: None };
         let root = self.worker.runner.plain_root(&wanted).map_err(|error| unmade(Stage::Unpack, error))?;
         let outcome = root
             .provide(&order.root.inputs, &order.root.texts)

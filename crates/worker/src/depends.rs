@@ -117,7 +117,8 @@ impl Performance<'_> {
         let (started, cpu_seconds_before) = (Instant::now(), own_cpu_seconds());
         let root_name = format!("depends-{name}");
         let shown = Shown::Sealed(&order.sealed);
-        let wanted = PlainRoot { name: &root_name, layers: base, shown, added: None };
+        let machine = self.virtual_machine();
+        let wanted = PlainRoot { name: &root_name, layers: base, shown, added: None, machine };
         let root = worker.runner.layered_root(&wanted).map_err(no_root)?;
         let mut making = Making {
             performance: self,
@@ -336,7 +337,8 @@ impl<'a> Making<'a> {
     fn root_with_folder(&self, what_for: &str) -> Result<Box<dyn LayeredRoot>, Failure> {
         let name = format!("{what_for}-{}", self.purpose.name);
         let shown = Shown::Nothing;
-        let wanted = PlainRoot { name: &name, layers: self.base, shown, added: Some(ADDED) };
+        let machine = self.performance.virtual_machine();
+        let wanted = PlainRoot { name: &name, layers: self.base, shown, added: Some(ADDED), machine };
         self.performance.worker.runner.layered_root(&wanted).map_err(no_root)
     }
 

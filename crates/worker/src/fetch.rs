@@ -79,7 +79,7 @@ impl Worker {
         };
         let shown = Shown::Order(&order.root, &local);
         let inside = fetch.folder.inside.as_str();
-        let wanted = PlainRoot { name, layers: &local.layers, shown, added: Some(inside) };
+        let wanted = PlainRoot { name, layers: &local.layers, shown, added: Some(inside), machine: None };
         let root = match self.runner.plain_root(&wanted) {
             Ok(root) => root,
             Err(error) => return failed(&error),

@@ -34,6 +34,11 @@ impl Machines {
         Machines { kernels: yard.join(KERNELS), found: Mutex::default() }
     }
 
+    /// Whether a machine can be started.
+    pub(crate) fn are_there(&self) -> bool {
+        self.kernel().is_ok()
+    }
+
     /// Runs a sandbox of a root in a new machine.
     pub(crate) fn run(
         &self,

@@ -15,7 +15,7 @@
 //! process of a root runs.
 
 use crate::Local;
-use kilnyard_model::order::{BuildOrder, CommandOrder, Input, InputText, RootOrder};
+use kilnyard_model::order::{BuildOrder, CommandOrder, Input, InputText, MachineTerms, RootOrder};
 use kilnyard_process::weight::Membership;
 use kilnyard_process::{CommandOutcome, Limits, Sample};
 use kilnyard_root::sandbox::RunError;
@@ -69,6 +69,8 @@ pub(crate) struct PlainRoot<'a> {
     pub(crate) shown: Shown<'a>,
     /// A folder inside that the root's own root user may write to, and whose contents can be copied out.
     pub(crate) added: Option<&'a str>,
+    /// The virtual machine for its commands; absent if they run on this machine.
+    pub(crate) machine: Option<MachineTerms>,
 }
 
 /// The folders of a root in addition to its layers and inputs.

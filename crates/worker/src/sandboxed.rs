@@ -90,7 +90,8 @@ impl Sandboxed {
 
     fn make(&self, wanted: &PlainRoot<'_>) -> Result<SandboxedRoot, RunError> {
         let Settings { yard, ids, roots, .. } = &*self.settings;
-        let root = RootFolder::create(yard, wanted.name, ids, wanted.layers, &roots.on_disk())?;
+        let making = if wanted.machine.is_some() { in_machine(*roots) } else { roots.on_disk() };
+        let root = RootFolder::create(yard, wanted.name, ids, wanted.layers, &making)?;
         let root = match wanted.shown {
             Shown::Nothing => root,
             Shown::Sealed(folders) => root.sealing(folders),
@@ -102,7 +103,7 @@ impl Sandboxed {
                 let _ = root.remove();
             })?,
         };
-        Ok(SandboxedRoot { root, runner: self.clone(), machine: None })
+        Ok(SandboxedRoot { root, runner: self.clone(), machine: wanted.machine })
     }
 }
 
@@ -110,7 +111,7 @@ impl Runner for Sandboxed {
     fn build_root(&self, wanted: &BuildRoot<'_>, cancel: &AtomicBool) -> Result<Box<dyn Root>, RunnerError> {
         let Settings { yard, ids, roots, jobserver, .. } = &*self.settings;
         let BuildRoot { name, order, local, .. } = *wanted;
-        let machine = order.terms.machine;
+        let machine = order.terms.machine.filter(|terms| !terms.is_optional || self.machines.are_there());
         let reservation = match wanted.files {
             Files::Memory if machine.is_none() => self.reserve(wanted),
             Files::Memory | Files::Disk => None,

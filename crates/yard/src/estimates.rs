@@ -6,6 +6,7 @@ use kilnyard_schedule::work::{StageTime, memory_after_exhaustion_bytes};
 use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate};
 use kilnyard_store::{BuildRow, Measurement, Store};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Memory assumed for a package without measurements. Large builds need more, but seldom several at once.
 const MEMORY_PRIOR_BYTES: u64 = 1 << 30;
@@ -16,6 +17,8 @@ const DISK_PRIOR_OF_SOURCE: u64 = 15;
 /// Measured and imported times of a yard's packages, from its store.
 pub struct Estimates {
     measured: HashMap<String, Vec<Measured>>,
+    /// The traps a second of the packages that have any.
+    traps: Arc<HashMap<String, f64>>,
     /// Wall and CPU seconds of builds imported from other builders.
     imported: HashMap<String, (f64, f64)>,
     machine: Machine,
@@ -29,6 +32,9 @@ impl Estimates {
     /// Reads the measurements from the store, for builds of this yard on this machine.
     pub fn of(yard: &Yard, store: &dyn Store, machine: Machine) -> Result<Estimates> {
         let measured = store.measured().map_err(store_error)?;
+        let last = measured.iter().filter_map(|(package, builds)| Some((package.clone(), builds.last()?)));
+        let traps = last.map(|(package, last)| (package, last.traps_per_second));
+        let traps = traps.filter(|(_, traps)| *traps > 0.0).collect::<HashMap<_, _>>().into();
         let measured = measured
             .into_iter()
             .map(|(package, builds)| (package, builds.iter().map(measured_of).collect()))
@@ -37,7 +43,7 @@ impl Estimates {
         let imported = imported.into_iter().map(|(package, wall, cpu)| (package, (wall, cpu))).collect();
         let (works_in_memory, is_in_memory) =
             (yard.config.build.work_in_memory, yard.config.roots.is_in_memory());
-        Ok(Estimates { measured, imported, machine, works_in_memory, is_in_memory })
+        Ok(Estimates { measured, traps, imported, machine, works_in_memory, is_in_memory })
     }
 
     /// Estimates the next build of a package. `prior_seconds` and the size of its packed sources count if nothing was
@@ -66,6 +72,16 @@ impl Estimates {
             work.steps = vec![Step::Serial(SECONDS_MIN)];
         }
         work
+    }
+
+    /// How many traps a second the last build of a package had that stalled other cores.
+    pub fn traps_per_second(&self, package: &str) -> f64 {
+        self.traps.get(package).copied().unwrap_or(0.0)
+    }
+
+    /// The same of all packages that have any.
+    pub fn traps(&self) -> Arc<HashMap<String, f64>> {
+        self.traps.clone()
     }
 
     /// The estimate from builds of the package, here or imported. Absent if there are none.

@@ -46,6 +46,8 @@ pub struct Planned {
     works: Vec<Work>,
     /// The priority of each package in the graph.
     priorities: Vec<i32>,
+    /// How many traps a second the last builds of packages had that stalled other cores.
+    pub traps: Arc<HashMap<String, f64>>,
 }
 
 impl Planned {
@@ -419,8 +421,13 @@ fn foresee(
 ) -> Result<Planned> {
     let workshop = set.ecosystem();
     let graph = Arc::new(workshop.graph().clone());
-    let settings: Vec<PackageSettings> =
-        graph.packages().map(|id| tables.settings_of(graph.name(id))).collect();
+    let settings: Vec<PackageSettings> = graph
+        .packages()
+        .map(|id| {
+            let name = graph.name(id);
+            tables.settings_of(name).confined(estimates.traps_per_second(name))
+        })
+        .collect();
     let work = |id: PackageId| match predictions[id.index()].state.is_final() {
         true => Work::default(),
         false => Work {
@@ -470,8 +477,19 @@ fn foresee(
         path: Vec::new(),
         packages,
     };
-    let mut planned =
-        Planned { set, workshop, stock, current, unusable, plan, shape, graph, works, priorities };
+    let mut planned = Planned {
+        set,
+        workshop,
+        stock,
+        current,
+        unusable,
+        plan,
+        shape,
+        graph,
+        works,
+        priorities,
+        traps: estimates.traps(),
+    };
     planned.foresee()?;
     Ok(planned)
 }
@@ -503,15 +521,20 @@ fn remarks(workshop: &dyn Ecosystem, tables: &PackageTables, settings: &[Package
     let mut remarks: Vec<String> =
         workshop.remarks().iter().cloned().chain(remark_on_cuts(workshop)).collect();
     let graph = workshop.graph();
-    let with_network = graph.packages().zip(settings).filter(|(_, settings)| settings.has_network);
-    let names: Vec<&str> = with_network.map(|(id, _)| graph.name(id)).collect();
-    if !names.is_empty() {
-        let mut list = names[..names.len().min(NAMED_MAX)].join(", ");
-        if names.len() > NAMED_MAX {
-            list.push_str(&format!(" and {} more", names.len() - NAMED_MAX));
-        }
-        remarks.push(format!("built with network access, as set in kilnyard.toml: {list}"));
-    }
+    let list = |has: fn(&PackageSettings) -> bool| {
+        let with = graph.packages().zip(settings).filter(|(_, settings)| has(settings));
+        let names: Vec<&str> = with.map(|(id, _)| graph.name(id)).collect();
+        let more = names.len().saturating_sub(NAMED_MAX);
+        let list = names[..names.len() - more].join(", ");
+        (!names.is_empty()).then(|| if more > 0 { format!("{list} and {more} more") } else { list })
+    };
+    remarks.extend(
+        list(|settings| settings.has_network)
+            .map(|names| format!("built with network access, as set in kilnyard.toml: {names}")),
+    );
+    remarks.extend(list(PackageSettings::is_confined).map(|names| {
+        format!("kept to one core, since their last builds stalled all that they ran on (kilnyard why NAME): {names}")
+    }));
     let left_out = workshop.left_out().iter().map(|left_out| left_out.name.as_str());
     remarks.extend(tables.unused(graph.packages().map(|id| graph.name(id)).chain(left_out)));
     remarks

@@ -44,7 +44,7 @@ pub fn run(yard: &Yard, options: &cli::Lease) -> Result<ExitCode> {
     let kept = kept.filter(|kept| kept.recipe_version == set.version(id)).map_or(0, |kept| kept.revision);
     let order = planned.stock.order(id, kept.max(set.published_revision(id)) + 1);
     let mut order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
-    yard.config.tables.complete(&mut order);
+    yard.config.tables.complete(&mut order, &planned.traps);
     // The worker that performs it belongs to no pool, whose kept work it could share.
     order.keep = None;
     for input in order.root.inputs.iter().filter(|input| !input.urls.is_empty()) {

@@ -56,6 +56,9 @@ fn own(why: &Why) -> String {
         let because = why.because.as_ref().map_or(String::new(), |because| format!(": {because}"));
         let _ = writeln!(text, "  expected to fail{because}");
     }
+    if let Some(stalls) = &why.stalls {
+        let _ = writeln!(text, "  {}", stalls.words());
+    }
     if why.priority != 0 {
         let _ = writeln!(text, "  priority: {}", why.priority);
     }

@@ -19,6 +19,7 @@ use kilnyard_model::order::{FamilyOrder, Output, Stage};
 use kilnyard_model::result::StageSeen;
 use kilnyard_protocol::{Answer, Built, Test};
 use kilnyard_store::{BuildRow, Store};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -88,6 +89,8 @@ pub struct Preparer<'a> {
     pub owner: Sender<Message>,
     /// Stores outputs for other machines; absent if there is no place for that.
     pub depositor: Option<Arc<Depositor>>,
+    /// The traps a second of the last builds of packages.
+    pub traps: Arc<HashMap<String, f64>>,
     /// Used to read recipes again.
     pub yard: &'a Yard,
     pub distfiles: &'a FileStore,
@@ -165,7 +168,7 @@ impl Preparer<'_> {
             Ok(order) => order,
             Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
         };
-        self.yard.config.tables.complete(&mut order);
+        self.yard.config.tables.complete(&mut order, &self.traps);
         let builds = self.store.builds_of(&name, BUILDS_MAX).map_err(store_error)?;
         if let Some(work) = &mut order.work
             && let Some(bytes) = work_bytes(&builds, work.expected_bytes)

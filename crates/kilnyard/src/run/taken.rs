@@ -69,7 +69,7 @@ pub fn take_over(
             (planned.workshop.version(package), planned.workshop.published_revision(package));
         let revision = next_revision(start.kept.as_ref(), &version, published);
         let mut order = planned.stock.order(package, revision).ok()?;
-        yard.config.tables.complete(&mut order);
+        yard.config.tables.complete(&mut order, &planned.traps);
         let is_same = order.key.digest == build.key && order.version == build.version;
         let open = Open {
             build: build.number,

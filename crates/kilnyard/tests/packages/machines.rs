@@ -2,7 +2,47 @@
 
 use crate::fixtures::{Packages, Shared, Trial, good, processes, slow};
 
-pub const CASES: &[Trial] = &[("a_package_from_a_virtual_machine_has_the_same_bytes", same_bytes)];
+pub const CASES: &[Trial] = &[
+    ("a_package_from_a_virtual_machine_has_the_same_bytes", same_bytes),
+    ("a_package_whose_builds_stall_all_cores_gets_one_alone", stalling),
+];
+
+/// Emulators execute what ARM's kernels emulate, so that nothing can be made to trap here: the counters are recorded ones.
+fn stalling(shared: &Shared) {
+    let yard = shared.yard("stalling", &[good("calm", ""), good("wild", "")]);
+    yard.build().exits(0);
+    yard.run(&["plan"]).exits(0).lacks(&["kept to one core"]);
+    let store = rusqlite::Connection::open(yard.path("state/kilnyard.db")).unwrap();
+    // A million in each second of the stage that compiles, as the store of a build on ARM has it.
+    let stage = "json_set(result, '$.measures.traps', CAST(1000000 * max(json_extract(result, '$.wall_seconds'), 0.1) AS INTEGER))";
+    let build = "(SELECT number FROM build WHERE package = 'wild')";
+    let stages = format!(
+        "UPDATE stage SET result = {stage} WHERE build = {build} AND json_extract(result, '$.stage') = 'build'"
+    );
+    assert_eq!(store.execute(&stages, []).unwrap(), 1);
+    let measured =
+        "UPDATE measured SET builds = json_set(builds, '$[0].traps_per_second', 1e6) WHERE package = 'wild'";
+    assert_eq!(store.execute(measured, []).unwrap(), 1);
+    drop(store);
+    let said = [
+        "kept to one core, in a virtual machine where there is one: build ",
+        " traps of the kernel a second",
+    ];
+    yard.run(&["why", "wild"]).exits(0).says(&said);
+    yard.run(&["why", "calm"]).exits(0).lacks(&["kept to one core"]);
+    yard.run(&["root", "plan", "wild"]).exits(0).says(&["in a virtual machine of 1 core"]);
+    // A machine is no condition: where there is none, the package is built on one core of this one.
+    yard.run(&["build", "--force", "wild"]).exits(0).says(&["1 unchanged"]);
+    // A build in a machine says nothing of what happens outside.
+    yard.run(&["plan"]).exits(0).says(&["kept to one core", ": wild"]);
+    yard.run(&["why", "wild"]).exits(0).says(&["kept to one core"]);
+    // The yard's owner knows better.
+    let config = yard.read("kilnyard.toml") + "\n[package.wild]\nmachine = \"none\"\n";
+    std::fs::write(yard.path("kilnyard.toml"), config).unwrap();
+    yard.run(&["why", "wild"]).exits(0).lacks(&["kept to one core"]);
+    yard.run(&["root", "plan", "wild"]).exits(0).lacks(&["virtual machine"]);
+    assert!(yard.is_clean());
+}
 
 fn same_bytes(shared: &Shared) {
     let yard =

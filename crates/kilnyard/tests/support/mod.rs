@@ -49,6 +49,16 @@ impl Ended {
         self
     }
 
+    /// Asserts that neither standard output nor error contains any of these.
+    #[track_caller]
+    pub fn lacks(self, words: &[&str]) -> Ended {
+        for word in words {
+            let found = self.stdout.contains(word) || self.stderr.contains(word);
+            assert!(!found, "`{word}` is in\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        }
+        self
+    }
+
     /// Standard output as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {

@@ -4,7 +4,7 @@ use super::{Shell, Tab, state, time_of_day};
 use crate::page::NAME_CHARACTERS_MAX;
 use crate::{clean, words};
 use kilnyard_model::result::Failure;
-use kilnyard_schema::package::{Build, PackageHistory, Why};
+use kilnyard_schema::package::{Build, PackageHistory, Stalls, Why};
 use maud::{Markup, html};
 
 /// The longest lines and reasons that are shown.
@@ -136,6 +136,7 @@ fn facts(why: &Why, history: &PackageHistory) -> Markup {
             }),
         ),
         ("Network", why.network.then(|| "its build has network access".to_owned())),
+        ("Cores", why.stalls.as_ref().map(Stalls::words)),
         ("Priority", (why.priority != 0).then(|| why.priority.to_string())),
     ];
     html! {

@@ -19,10 +19,10 @@ use crate::family::Family;
 use kilnyard_coordinator::RetryPolicy;
 use kilnyard_ecosystem::{NamePattern, OptionRules, Options};
 use kilnyard_model::order::{BuildOrder, BuildTerms, MachineTerms};
-use kilnyard_model::result::FailureKind;
+use kilnyard_model::result::{FailureKind, STALLING_TRAPS_PER_SECOND};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -110,6 +110,27 @@ pub struct PackageSettings {
     pub note: Option<String>,
     /// Whether its build has network access.
     pub has_network: bool,
+    /// Whether the yard's owner decided where its commands run.
+    is_machine_set: bool,
+}
+
+impl PackageSettings {
+    /// Whether the traps of earlier builds keep it to one core.
+    pub fn is_confined(&self) -> bool {
+        self.terms.machine.is_some_and(|machine| machine.is_optional)
+    }
+
+    /// With what the traps of earlier builds demand: what stalls all cores that it runs on gets one alone, in a virtual machine
+    /// where there are any, unless the yard's owner decided otherwise.
+    pub fn confined(self, traps_per_second: f64) -> PackageSettings {
+        if self.is_machine_set || traps_per_second < STALLING_TRAPS_PER_SECOND {
+            return self;
+        }
+        let machine = MachineTerms { cores: 1, memory_bytes: MachineTerms::MEMORY_BYTES, is_optional: true };
+        let memory_bytes = self.terms.memory_bytes_min.unwrap_or(0).max(machine.memory_bytes);
+        let machine = Some(MachineTerms { memory_bytes, ..machine });
+        PackageSettings { terms: BuildTerms { jobs_max: Some(1), machine, ..self.terms }, ..self }
+    }
 }
 
 /// The expectation that a build fails.
@@ -218,10 +239,12 @@ impl PackageTables {
         unused.map(|((pattern, _), _)| note(pattern)).collect()
     }
 
-    /// Adds the limits and cores of a package to the terms of its order.
-    pub fn complete(&self, order: &mut BuildOrder) {
+    /// Adds the limits and cores of a package to the terms of its order. `traps` are those of the last builds of packages, a second.
+    pub fn complete(&self, order: &mut BuildOrder, traps: &HashMap<String, f64>) {
         let has_network = order.terms.has_network;
-        order.terms = BuildTerms { has_network, ..self.settings_of(&order.package).terms };
+        let traps = traps.get(&order.package).copied().unwrap_or(0.0);
+        let settings = self.settings_of(&order.package).confined(traps);
+        order.terms = BuildTerms { has_network, ..settings.terms };
     }
 
     /// Whether any package is to be cross-built.
@@ -321,6 +344,7 @@ impl Table {
         let machine = (self.machine == Some(MachineWord::Vm)).then(|| MachineTerms {
             cores: self.machine_cores.unwrap_or(MachineTerms::CORES),
             memory_bytes: bytes(self.machine_memory).unwrap_or(MachineTerms::MEMORY_BYTES),
+            is_optional: false,
         });
         // Its builds never take more cores than their machine has.
         let jobs_max = match machine {
@@ -347,6 +371,7 @@ impl Table {
                 .then_some(ExpectedFailure { because }),
             note: text(self.note),
             has_network: self.network == Some(true),
+            is_machine_set: self.machine.is_some(),
         }
     }
 

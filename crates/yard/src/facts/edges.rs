@@ -76,7 +76,8 @@ impl Edges {
         let (shape, store) = (Shape::of(yard), yard.store()?);
         let history = Estimates::of(yard, &*store, shape.machine)?;
         for package in lacking {
-            let jobs_max = yard.config.settings_of(self.name(package)).terms.jobs_max;
+            let traps = history.traps_per_second(self.name(package));
+            let jobs_max = yard.config.settings_of(self.name(package)).confined(traps).terms.jobs_max;
             if let Some(work) = history.known(self.name(package)) {
                 let work = Work { jobs_max, ..work };
                 self.estimates[package as usize] = work.seconds_at(shape.jobs.min(shape.machine.cores), 1.0);

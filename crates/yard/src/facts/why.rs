@@ -3,9 +3,9 @@
 use crate::commits;
 use crate::error::Result;
 use crate::yard::{Yard, store_error};
-use kilnyard_model::result::PackageState;
+use kilnyard_model::result::{PackageState, StageResult};
 use kilnyard_schema::compare::Change;
-use kilnyard_schema::package::{Attempted, Blame, Why};
+use kilnyard_schema::package::{Attempted, Blame, Stalls, Why};
 use kilnyard_store::{BuildRow, PackageRow, PlanRow, RunRow, Store};
 use std::collections::BTreeMap;
 
@@ -61,9 +61,11 @@ impl<'a> Whys<'a> {
         // The tries of one run belong together.
         let last_run = builds.first().map(|build| build.run);
         let changes = self.changes(name, &builds);
-        builds.retain(|build| Some(build.run) == last_run);
         let chain = chain(store, run, &row)?;
         let settings = yard.config.settings_of(name);
+        let stalls =
+            stalls(&builds).filter(|stalls| settings.clone().confined(stalls.traps_per_second).is_confined());
+        builds.retain(|build| Some(build.run) == last_run);
         Ok(Some(Why {
             package: name.to_owned(),
             source: self.provenances.get(name).cloned(),
@@ -78,6 +80,7 @@ impl<'a> Whys<'a> {
             because: settings.expected_failure.and_then(|expected| expected.because),
             network: settings.has_network,
             priority: settings.priority,
+            stalls,
             build: builds.first().map(attempted),
             attempts: builds.iter().rev().map(attempted).collect(),
             version: row.version,
@@ -96,6 +99,16 @@ impl<'a> Whys<'a> {
             _ => Vec::new(),
         }
     }
+}
+
+/// The last build outside of a virtual machine, if the kernel trapped anything there.
+fn stalls(builds: &[BuildRow]) -> Option<Stalls> {
+    let is_outside = |build: &&BuildRow| {
+        !build.stages.is_empty() && !build.stages.iter().any(|stage| stage.measures.is_in_machine)
+    };
+    let build = builds.iter().find(is_outside)?;
+    let traps_per_second = build.stages.iter().map(StageResult::traps_per_second).fold(0.0, f64::max);
+    (traps_per_second > 0.0).then_some(Stalls { build: build.number, traps_per_second })
 }
 
 fn blame(row: PackageRow) -> Blame {

@@ -28,7 +28,7 @@ pub fn plan(yard: &Yard, options: &cli::RootPlan) -> Result<ExitCode> {
     // Roots do not depend on the package's revision.
     let order = planned.stock.order(id, 1);
     let mut order = order.map_err(|impossible| Error::usage(impossible.explanation))?;
-    yard.config.tables.complete(&mut order);
+    yard.config.tables.complete(&mut order, &planned.traps);
     let build = store.next_build().map_err(store_error)?;
     let local = worker::local(yard, &order.root, false)?;
     let facts = BuildFacts {

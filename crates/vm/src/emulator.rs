@@ -1,7 +1,7 @@
 //! QEMU: what it needs, and how it is started.
 
 use crate::machine::{Machine, Shape};
-use crate::{Kernel, MachineError};
+use crate::{Architecture, Kernel, MachineError};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +15,8 @@ const FOLDERS: [&str; 6] =
     ["/usr/local/bin", "/usr/bin", "/bin", "/usr/libexec", "/usr/lib/qemu", "/usr/lib"];
 /// How long a kernel may take to boot with KVM. Where KVM works it takes less than a second.
 const KVM_BOOTS_WITHIN: Duration = Duration::from_secs(10);
+/// When KVM is tried again with a kernel that did not boot.
+const KVM_TRIED_AGAIN: Duration = Duration::from_secs(3600);
 /// The file that says what works with a kernel.
 const FOUND: &str = "accelerator-";
 
@@ -52,8 +54,8 @@ pub enum MissingRequirement {
         /// The Debian package that contains it.
         package: &'static str,
     },
-    /// Guests have the processor of this machine.
-    #[error("virtual machines are for x86-64 only")]
+    /// Machines cannot have the processor of this one.
+    #[error("virtual machines are for x86-64 and 64-bit ARM only")]
     Processor,
 }
 
@@ -67,17 +69,23 @@ impl MissingRequirement {
     }
 }
 
-/// The first requirement that this machine does not meet; `None` if it meets all.
+/// The first requirement for virtual machines with the processor of this one that it does not meet; `None` if it meets all.
 pub fn missing_requirement() -> Option<MissingRequirement> {
+    match Architecture::OWN {
+        Some(own) => missing_requirement_for(own),
+        None => Some(MissingRequirement::Processor),
+    }
+}
+
+/// The first requirement for virtual machines that this machine does not meet; `None` if it meets all.
+pub fn missing_requirement_for(architecture: Architecture) -> Option<MissingRequirement> {
     if !rustix::process::geteuid().is_root() {
         return Some(MissingRequirement::Root);
     }
-    if !cfg!(target_arch = "x86_64") {
-        return Some(MissingRequirement::Processor);
-    }
+    let (emulator, package) = architecture.emulator();
     // Debian 12 has virtiofsd in QEMU's package, later releases in one of its own.
     let programs = [
-        ("qemu-system-x86_64", "runs virtual machines", "qemu-system-x86"),
+        (emulator, "runs virtual machines", package),
         ("virtiofsd", "shares folders with virtual machines", "qemu-system-common"),
         ("dpkg-deb", "unpacks kernels", "dpkg"),
     ];
@@ -95,13 +103,21 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 /// # Errors
 /// What was found cannot be kept.
 pub fn accelerator(kernel: &Kernel, kernels: &Path) -> io::Result<Accelerator> {
+    if Some(kernel.architecture) != Architecture::OWN {
+        return Ok(Accelerator::Emulation);
+    }
     let own = Path::new("/proc/sys/kernel/random/boot_id");
     let boot = fs_err::read_to_string(own).unwrap_or_default();
     let path = kernels.join(format!("{FOUND}{}", kernel.digest.get(..16).unwrap_or_default()));
     if let Some((known, word)) = fs_err::read_to_string(&path).unwrap_or_default().split_once(' ')
         && known == boot.trim()
     {
-        return Ok(if word.trim() == "kvm" { Accelerator::Kvm } else { Accelerator::Emulation });
+        match word.trim() {
+            "kvm" => return Ok(Accelerator::Kvm),
+            // A machine that was too busy then may not be now.
+            _ if is_younger(&path, KVM_TRIED_AGAIN) => return Ok(Accelerator::Emulation),
+            _ => {}
+        }
     }
     let boots = || -> Result<(), MachineError> {
         let folder = tempfile::Builder::new().prefix("probe").tempdir_in(kernels)?;
@@ -120,6 +136,11 @@ pub fn accelerator(kernel: &Kernel, kernels: &Path) -> io::Result<Accelerator> {
     Ok(accelerator)
 }
 
+fn is_younger(path: &Path, than: Duration) -> bool {
+    let modified = fs_err::metadata(path).and_then(|facts| facts.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < than))
+}
+
 /// The files that a machine begins with, as numbers of descriptors that the emulator inherits.
 pub(crate) struct Descriptors {
     pub(crate) image: i32,
@@ -134,21 +155,28 @@ const NO_USER: u32 = 65_534;
 /// The command that runs a machine, as a user without any right, if the device for KVM allows that.
 pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
     let mebibytes = shape.memory_bytes.div_ceil(1 << 20);
-    let mut command = Command::new(program("qemu-system-x86_64")?);
-    let (accelerator, cpu) = match shape.accelerator {
-        Accelerator::Kvm => ("kvm", "host"),
-        Accelerator::Emulation => ("tcg", "max"),
+    let architecture = shape.kernel.architecture;
+    let mut command = Command::new(program(architecture.emulator().0)?);
+    let (machine, console) = match architecture {
+        Architecture::X86_64 => ("microvm,acpi=on,pcie=on,rtc=on", "ttyS0"),
+        Architecture::Aarch64 => ("virt,gic-version=3", "ttyAMA0"),
+    };
+    let (accelerator, cpu) = match (shape.accelerator, architecture) {
+        (Accelerator::Kvm, _) => ("kvm", "host"),
+        (Accelerator::Emulation, Architecture::X86_64) => ("tcg", "max"),
+        // It runs 32-bit programs, unlike newer ones.
+        (Accelerator::Emulation, Architecture::Aarch64) => ("tcg", "cortex-a57"),
     };
     // What is measured at boot would take a while on an emulated processor.
-    let known = match shape.accelerator {
-        Accelerator::Kvm => "",
-        Accelerator::Emulation => " tsc_early_khz=2000000 lpj=8000000 no_timer_check",
+    let known = match (shape.accelerator, architecture) {
+        (Accelerator::Emulation, Architecture::X86_64) => " tsc_early_khz=2000000 lpj=8000000 no_timer_check",
+        _ => "",
     };
     if let Some(group) = group(shape.accelerator) {
         command.uid(NO_USER).gid(group);
     }
     command
-        .args(["-machine", "microvm,acpi=on,pcie=on,rtc=on,memory-backend=memory"])
+        .args(["-machine", &format!("{machine},memory-backend=memory")])
         .args(["-accel", accelerator, "-cpu", cpu, "-smp", &shape.cores.to_string()])
         .args(["-m", &format!("{mebibytes}M")])
         .args(["-object", &format!("memory-backend-memfd,id=memory,size={mebibytes}M,share=on")])
@@ -161,7 +189,7 @@ pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
             "-initrd",
             &format!("/dev/fd/{}", files.initial),
         ])
-        .args(["-append", &format!("console=ttyS0 quiet panic=-1 mitigations=off{known}")])
+        .args(["-append", &format!("console={console} quiet panic=-1 mitigations=off{known}")])
         .args(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=port,fd={}", files.port)])
         .args(["-device", "virtserialport,chardev=port,name=kilnyard"]);
     if let Some(share) = files.share {

@@ -3,7 +3,7 @@
 //! Its form is "newc" (cpio(5), and the kernel's Documentation/driver-api/early-userspace/buffer-format.rst). It is not
 //! compressed: an emulated processor unpacks more slowly than it copies.
 
-use crate::Kernel;
+use crate::{Architecture, Kernel};
 use object::Endianness;
 use object::elf::{FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -18,6 +18,8 @@ pub(crate) const PROGRAM: &str = "init";
 pub(crate) const MODULES: &str = "modules";
 /// Shows that process 1 is that of such a guest.
 pub(crate) const MARK: &str = "kilnyard-guest";
+/// The program for machines of another architecture, before its name.
+const GUEST: &str = "kilnyard-guest";
 /// The program of this process, even if its file was replaced.
 const OWN: &str = "/proc/self/exe";
 
@@ -31,7 +33,8 @@ const EXECUTABLE: u32 = 0o100_755;
 /// # Errors
 /// The program or a library cannot be read, or the file cannot be written.
 pub(crate) fn made(kernel: &Kernel, folder: &Path) -> io::Result<PathBuf> {
-    let facts = fs_err::metadata(OWN)?;
+    let program = Program::of(kernel.architecture, folder);
+    let facts = fs_err::metadata(program.path()).map_err(|error| program.lacking(error))?;
     let digest = kernel.digest.get(..16).unwrap_or_default();
     let version =
         format!("{digest}-{:x}-{:x}-{:x}", facts.dev(), facts.ino(), facts.mtime_nsec() ^ facts.mtime());
@@ -42,7 +45,7 @@ pub(crate) fn made(kernel: &Kernel, folder: &Path) -> io::Result<PathBuf> {
     // The emulator, which runs as another user, reads it.
     let readable = std::fs::Permissions::from_mode(0o644);
     let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
-    write(kernel, file.as_file_mut())?;
+    write(kernel, &program, file.as_file_mut())?;
     // Another process may have made the same.
     file.persist(&path).map_err(|error| error.error)?;
     // Those of replaced programs are of no use any more, once no machine begins with them.
@@ -59,17 +62,60 @@ pub(crate) fn made(kernel: &Kernel, folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-fn write(kernel: &Kernel, to: &mut impl Write) -> io::Result<()> {
-    let mut archive = Archive { to: io::BufWriter::new(to), number: 0, folders: BTreeSet::new() };
-    let own = fs_err::read(OWN)?;
-    let (program, interpreter) = loaded(&own)?;
-    archive.file(Path::new(PROGRAM), &program)?;
-    archive.file(Path::new(MARK), b"")?;
-    for library in libraries()? {
-        archive.file(&library, &fs_err::read(&library)?)?;
+/// Process 1 of a machine.
+enum Program {
+    /// This program.
+    Own,
+    /// One for another architecture.
+    Other(PathBuf),
+}
+
+impl Program {
+    fn of(architecture: Architecture, folder: &Path) -> Program {
+        match Some(architecture) == Architecture::OWN {
+            true => Program::Own,
+            false => Program::Other(folder.join(format!("{GUEST}-{architecture}"))),
+        }
     }
-    if let Some(interpreter) = interpreter {
-        archive.file(&interpreter, &fs_err::read(&interpreter)?)?;
+
+    fn path(&self) -> &Path {
+        match self {
+            Program::Own => Path::new(OWN),
+            Program::Other(path) => path,
+        }
+    }
+
+    fn lacking(&self, error: io::Error) -> io::Error {
+        match self {
+            Program::Other(path) if error.kind() == io::ErrorKind::NotFound => {
+                let (name, path) = (path.file_name().unwrap_or_default().display(), path.display());
+                io::Error::new(
+                    error.kind(),
+                    format!(
+                        "{path} is missing: {name} is process 1 of such machines (docs/machines.md says how it is compiled)"
+                    ),
+                )
+            }
+            _ => error,
+        }
+    }
+}
+
+fn write(kernel: &Kernel, program: &Program, to: &mut impl Write) -> io::Result<()> {
+    let mut archive = Archive { to: io::BufWriter::new(to), number: 0, folders: BTreeSet::new() };
+    let (content, interpreter) = loaded(&fs_err::read(program.path())?)?;
+    archive.file(Path::new(PROGRAM), &content)?;
+    archive.file(Path::new(MARK), b"")?;
+    match (program, interpreter) {
+        (Program::Own, interpreter) => {
+            for library in libraries()?.into_iter().chain(interpreter) {
+                archive.file(&library, &fs_err::read(&library)?)?;
+            }
+        }
+        (Program::Other(_), None) => {}
+        (Program::Other(path), Some(_)) => {
+            return Err(io::Error::other(format!("{} is not linked statically", path.display())));
+        }
     }
     for (number, module) in kernel.modules.iter().enumerate() {
         let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -83,7 +129,7 @@ fn write(kernel: &Kernel, to: &mut impl Write) -> io::Result<()> {
 
 /// What of a program is loaded, without sections and what describes them to debuggers, and the path of its interpreter.
 fn loaded(program: &[u8]) -> io::Result<(Vec<u8>, Option<PathBuf>)> {
-    let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "this program is no ELF file of 64 bits");
+    let unreadable = || io::Error::new(io::ErrorKind::InvalidData, "process 1 is no ELF file of 64 bits");
     let header = FileHeader64::<Endianness>::parse(program).map_err(|_| unreadable())?;
     let endian = header.endian().map_err(|_| unreadable())?;
     let segments = header.program_headers(endian, program).map_err(|_| unreadable())?;

@@ -1,5 +1,6 @@
 //! A kernel and its modules, from one of Debian's packages.
 
+use crate::Architecture;
 use object::Endianness;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, SectionHeader};
@@ -42,6 +43,8 @@ pub struct Kernel {
     pub modules: Vec<PathBuf>,
     /// The SHA-256 of its package.
     pub digest: String,
+    /// The processor that it is for.
+    pub architecture: Architecture,
 }
 
 impl Kernel {
@@ -49,7 +52,11 @@ impl Kernel {
     ///
     /// # Errors
     /// The package cannot be read, or has no kernel that works here.
-    pub fn of_package(package: &Path, kernels: &Path) -> Result<Kernel, KernelError> {
+    pub fn of_package(
+        package: &Path,
+        kernels: &Path,
+        architecture: Architecture,
+    ) -> Result<Kernel, KernelError> {
         let digest = digest(package)?;
         let folder = kernels.join(&digest);
         if !folder.is_dir() {
@@ -62,7 +69,8 @@ impl Kernel {
                 renamed => renamed?,
             }
         }
-        let kernel = Kernel { image: folder.join("image"), modules: order(&folder.join("modules"))?, digest };
+        let (image, modules) = (folder.join("image"), order(&folder.join("modules"))?);
+        let kernel = Kernel { image, modules, digest, architecture };
         let is_there =
             kernel.image.is_file() && kernel.modules.iter().any(|path| path.ends_with("virtiofs.ko"));
         if is_there { Ok(kernel) } else { Err(KernelError::None(package.to_owned())) }
@@ -73,42 +81,81 @@ impl Kernel {
     ///
     /// # Errors
     /// apt is not there, or cannot download it.
-    pub fn downloaded(kernels: &Path) -> Result<Kernel, KernelError> {
+    pub fn downloaded(kernels: &Path, architecture: Architecture) -> Result<Kernel, KernelError> {
         fs_err::create_dir_all(kernels)?;
-        if let Some(package) = newest(kernels)? {
-            return Kernel::of_package(&package, kernels);
+        if let Some(package) = newest(kernels, architecture)? {
+            return Kernel::of_package(&package, kernels, architecture);
         }
-        let all = output(Command::new("apt-cache").args(["depends", "linux-image-cloud-amd64"]))?;
+        let folder = tempfile::Builder::new().prefix("download").tempdir_in(kernels)?;
+        let apt = Apt::of(architecture, folder.path())?;
+        let suffix = format!("-cloud-{}", architecture.of_packages());
+        let usual = format!("linux-image{suffix}");
+        let all = output(apt.command("apt-cache").args(["depends", &usual]))?;
         let name = all
             .lines()
             .filter_map(|line| line.trim().strip_prefix("Depends: "))
-            .find(|name| name.starts_with("linux-image-") && name.ends_with("-cloud-amd64"));
+            // Of another architecture than the machine's, it is named with it.
+            .map(|name| name.split(':').next().unwrap_or(name))
+            .find(|name| name.starts_with("linux-image-") && name.ends_with(&suffix));
         let name = name.ok_or_else(|| {
-            KernelError::Program(
-                "apt knows no package linux-image-cloud-amd64: run apt-get update".to_owned(),
-            )
+            KernelError::Program(format!("apt knows no package {usual}: run apt-get update"))
         })?;
-        let folder = tempfile::Builder::new().prefix("download").tempdir_in(kernels)?;
         // apt's own user downloads where it may write, and root elsewhere.
         output(
-            Command::new("timeout")
+            apt.command("timeout")
                 .args([DOWNLOADED_WITHIN, "apt-get", "-q", "download", name])
                 .current_dir(folder.path()),
         )?;
-        let package = newest(folder.path())?
+        let package = newest(folder.path(), architecture)?
             .ok_or_else(|| KernelError::Program(format!("apt-get downloaded no {name}")))?;
         let kept = kernels.join(package.file_name().unwrap_or_default());
         fs_err::rename(&package, &kept)?;
-        Kernel::of_package(&kept, kernels)
+        Kernel::of_package(&kept, kernels, architecture)
     }
 }
 
-/// The package that comes last by its name.
-fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
+/// How apt is called for packages of an architecture.
+struct Apt(Option<PathBuf>);
+
+impl Apt {
+    /// As this machine has it; for another architecture with its own lists of packages, in a folder, from the same archives.
+    fn of(architecture: Architecture, folder: &Path) -> Result<Apt, KernelError> {
+        if Some(architecture) == Architecture::OWN {
+            return Ok(Apt(None));
+        }
+        let name = architecture.of_packages();
+        let state = folder.join("apt");
+        fs_err::create_dir_all(state.join("lists/partial"))?;
+        fs_err::create_dir_all(state.join("cache/archives/partial"))?;
+        fs_err::write(state.join("status"), "")?;
+        let path = state.join("apt.conf");
+        let at = state.display();
+        let text = format!(
+            "Dir::State::Lists \"{at}/lists\";\nDir::State::status \"{at}/status\";\nDir::Cache \"{at}/cache\";\n\
+             APT::Architecture \"{name}\";\nAPT::Architectures {{ \"{name}\"; }};\n"
+        );
+        fs_err::write(&path, text)?;
+        let apt = Apt(Some(path));
+        output(apt.command("timeout").args([DOWNLOADED_WITHIN, "apt-get", "-q", "update"]))?;
+        Ok(apt)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        if let Some(path) = &self.0 {
+            command.env("APT_CONFIG", path);
+        }
+        command
+    }
+}
+
+/// The package for an architecture that comes last by its name.
+fn newest(folder: &Path, architecture: Architecture) -> io::Result<Option<PathBuf>> {
+    let suffix = format!("_{}.deb", architecture.of_packages());
     let mut packages = Vec::new();
     for entry in fs_err::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "deb") {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&suffix)) {
             packages.push(path);
         }
     }

@@ -14,9 +14,11 @@
 //!
 //! Invariant: QEMU and virtiofsd die with this process, and leave no file but those in the folder of the root.
 //!
-//! Needs root, since virtiofsd has to make files of all ids of a root. Out of scope: foreign architectures, whose process
-//! 1 would have to be compiled for them; images over NBD.
+//! A machine of another architecture has `kilnyard-guest` as process 1, which does the same and is compiled for that architecture.
+//!
+//! Needs root, since virtiofsd has to make files of all ids of a root. Out of scope: images over NBD.
 
+mod architecture;
 mod emulator;
 mod frame;
 mod guest;
@@ -25,7 +27,10 @@ mod kernel;
 mod machine;
 mod share;
 
-pub use emulator::{Accelerator, MissingRequirement, accelerator, missing_requirement};
+pub use architecture::Architecture;
+pub use emulator::{
+    Accelerator, MissingRequirement, accelerator, missing_requirement, missing_requirement_for,
+};
 pub use guest::become_guest_if_started_as_process_1;
 pub use kernel::{Kernel, KernelError};
 pub use machine::{Machine, MachineError, Shape};

@@ -114,8 +114,9 @@ impl Machine {
         };
         let inherited: Vec<i32> =
             [numbers.image, numbers.initial, numbers.port].into_iter().chain(numbers.share).collect();
-        let mut command = emulator::command(shape, &numbers)
-            .ok_or_else(|| io::Error::other("qemu-system-x86_64 is not installed"))?;
+        let mut command = emulator::command(shape, &numbers).ok_or_else(|| {
+            io::Error::other(format!("{} is not installed", shape.kernel.architecture.emulator().0))
+        })?;
         command
             .current_dir("/")
             .env_clear()

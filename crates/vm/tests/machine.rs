@@ -6,7 +6,10 @@ use kilnyard_root::{
     Access, Flushes, Form, IdMap, Making, Nesting, Operation, Place, RootPlan, SHARED, Sandbox, User, View,
     probe,
 };
-use kilnyard_vm::{Accelerator, Kernel, Machine, Shape, accelerator, missing_requirement};
+use kilnyard_vm::{
+    Accelerator, Architecture, Kernel, Machine, Shape, accelerator, missing_requirement,
+    missing_requirement_for,
+};
 use libtest_mimic::{Arguments, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -61,13 +64,61 @@ fn main() {
         });
         trial.with_ignored_flag(missing.is_some())
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
+    let mut trials: Vec<Trial> = trials.into();
+    // `soak/foreign` has what it needs.
+    if let Some(root) = std::env::var_os(FOREIGN_VARIABLE).map(PathBuf::from) {
+        assert_eq!(missing_requirement_for(Architecture::Aarch64), None);
+        trials.push(Trial::test("32_bit_programs_run_in_a_machine_of_another_architecture", move || {
+            foreign(&root);
+            Ok(())
+        }));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// An unpacked root of Debian's armhf with gcc.
+const FOREIGN_VARIABLE: &str = "KILNYARD_FOREIGN_ROOT";
+/// Compiles and runs six programs.
+const COMPILES_SIX: &str = "PATH=/usr/bin:/bin; cd /tmp; for i in 1 2 3 4 5 6; do echo \"int puts(const char *); int main() { return puts(\\\"hello $i\\\") < 0; }\" > $i.c; \
+                            gcc -o $i $i.c && ./$i || exit 1; done; uname -m; head -c 5 1 | tail -c 1 | od -An -tu1 | tr -d ' '; cat /proc/sys/abi/cp15_barrier";
+
+/// Raspbian's case: 32-bit programs on a 64-bit kernel for ARM.
+fn foreign(root: &Path) {
+    let kernel = Kernel::downloaded(&kernels(), Architecture::Aarch64).unwrap();
+    let accelerator = accelerator(&kernel, &kernels()).unwrap();
+    let shape = Shape { kernel, accelerator, cores: 1, memory_bytes: Shape::MEMORY_BYTES };
+    let yard = Yard::new();
+    // The ids of its files are those of the yard's roots.
+    let owner = fs::metadata(yard.folder.path().join("base")).unwrap();
+    let owner = format!("{}:{}", owner.uid(), owner.gid());
+    assert!(Command::new("chown").arg("-hR").arg(owner).arg(root).status().unwrap().success());
+    let making = Making { form: Form::Overlay, place: Place::Shared, flushes: Flushes::Discard };
+    let plan = RootPlan::new(Path::new("roots/foreign"), &[root.to_owned()], &making);
+    assert!(plan.make(yard.folder.path(), &yard.ids).unwrap().is_none());
+    let sandbox = Sandbox { view: View::Root(plan.entering(&[])), ..yard.sandbox(PLAIN, COMPILES_SIX) };
+    let folder = yard.folder.path().join("roots/foreign/machine");
+    for round in 0..4 {
+        fs::create_dir(&folder).unwrap();
+        let began = Instant::now();
+        let mut machine = Machine::start(&shape, &kernels(), &folder, &[&sandbox], BOOTS_WITHIN).unwrap();
+        let started = began.elapsed().as_secs_f64();
+        let (outcome, text) = run(&mut machine, &sandbox, wall(120.0), &AtomicBool::new(false));
+        drop(machine);
+        eprintln!(
+            "round {round}: start {started:.1} s, start, 6 programs compiled, end {:.1} s, traps {:?}",
+            began.elapsed().as_secs_f64(),
+            outcome.traps
+        );
+        fs::remove_dir_all(&folder).unwrap();
+        let hellos: String = (1..=6).map(|number| format!("hello {number}\n")).collect();
+        assert_eq!((outcome.end, text), (End::Exit(0), format!("{hellos}aarch64\n1\n1\n")));
+    }
 }
 
 fn shape() -> Shape {
     static SHAPE: OnceLock<Shape> = OnceLock::new();
     let make = || {
-        let kernel = Kernel::downloaded(&kernels()).unwrap();
+        let kernel = Kernel::downloaded(&kernels(), Architecture::OWN.unwrap()).unwrap();
         let accelerator = accelerator(&kernel, &kernels()).unwrap();
         Shape { kernel, accelerator, cores: 1, memory_bytes: Shape::MEMORY_BYTES }
     };

@@ -8,7 +8,7 @@ use kilnyard_model::order::MachineTerms;
 use kilnyard_process::{CommandOutcome, End, Sample, Watched};
 use kilnyard_root::tree::remove_beneath;
 use kilnyard_root::{SHARED, Sandbox, usage};
-use kilnyard_vm::{Accelerator, Kernel, Machine, Shape, accelerator, missing_requirement};
+use kilnyard_vm::{Accelerator, Architecture, Kernel, Machine, Shape, accelerator, missing_requirement};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,11 +85,12 @@ impl Machines {
         if let Some(lack) = missing_requirement() {
             return Err(lack.to_string());
         }
+        let own = Architecture::OWN.ok_or("no virtual machine can have this processor")?;
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = &*found {
             return Ok(found.clone());
         }
-        let kernel = Kernel::downloaded(&self.kernels).map_err(|error| error.to_string())?;
+        let kernel = Kernel::downloaded(&self.kernels, own).map_err(|error| error.to_string())?;
         let accelerator = accelerator(&kernel, &self.kernels).map_err(|error| error.to_string())?;
         Ok(found.insert((kernel, accelerator)).clone())
     }

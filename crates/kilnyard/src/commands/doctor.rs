@@ -13,6 +13,7 @@ use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Mechanism, Weights};
 use kilnyard_root::sandbox::{Need, RunError};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
+use kilnyard_vm::{Architecture, Kernel, accelerator, missing_requirement};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::host;
 use kilnyard_yard::remedy::Remedy;
@@ -215,16 +216,17 @@ fn emulation() -> Option<Finding> {
 /// Whether builds can run in virtual machines.
 fn virtual_machines(yard: &Yard) -> Finding {
     const NAME: &str = "virtual machines";
-    if let Some(lack) = kilnyard_vm::missing_requirement() {
+    if let Some(lack) = missing_requirement() {
         return Finding {
             packages: lack.package().into_iter().collect(),
             ..Finding::new(NAME, false, lack.to_string())
         };
     }
     let kernels = yard.path(kilnyard_worker::KERNELS);
-    let found = kilnyard_vm::Kernel::downloaded(&kernels)
-        .map_err(|error| error.to_string())
-        .and_then(|kernel| kilnyard_vm::accelerator(&kernel, &kernels).map_err(|error| error.to_string()));
+    let found = Architecture::OWN
+        .ok_or_else(|| "no virtual machine can have this processor".to_owned())
+        .and_then(|own| Kernel::downloaded(&kernels, own).map_err(|error| error.to_string()))
+        .and_then(|kernel| accelerator(&kernel, &kernels).map_err(|error| error.to_string()));
     match found {
         Ok(accelerator) => Finding::new(NAME, true, format!("a kernel boots by {accelerator}")),
         Err(error) => Finding::new(NAME, false, error),

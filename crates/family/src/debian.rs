@@ -31,6 +31,7 @@ use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::Against;
+use kilnyard_model::order::Processor;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::{RunCommit, Store};
@@ -163,15 +164,38 @@ impl Family for Debian {
             .then(|| Arc::new(Debian { build_architecture: Some(own), ..self.clone() }) as Arc<dyn Family>)
     }
 
+    fn emulated(&self) -> Option<Arc<dyn Family>> {
+        let processor = config::root::foreign_processor(&self.architecture())?;
+        let is_cross = self.build_architecture.is_some();
+        (!is_cross)
+            .then(|| Arc::new(Debian { processor: Some(processor), ..self.clone() }) as Arc<dyn Family>)
+    }
+
+    fn processor(&self) -> Option<Processor> {
+        self.processor
+    }
+
     fn confined(&self) -> Option<&'static str> {
-        let is_emulated =
-            self.build_architecture.is_none() && self.architecture() != config::root::own_architecture();
+        let is_emulated = self.processor.is_none()
+            && self.build_architecture.is_none()
+            && self.architecture() != config::root::own_architecture();
         is_emulated.then_some("this machine emulates the target's architecture, and others may not")
     }
 
     fn foreign(&self) -> Option<(String, Remedy)> {
         if self.build_architecture.is_some() {
             return None;
+        }
+        if let Some(processor) = self.processor {
+            return kilnyard_worker::missing_machine(processor).map(|(reason, package)| {
+                (
+                    reason,
+                    package.map_or_else(
+                        || Remedy::from("docs/machines.md"),
+                        |package| Remedy::packages(&[package]),
+                    ),
+                )
+            });
         }
         config::root::foreign(&self.architecture()).map(|(reason, remedy)| {
             (

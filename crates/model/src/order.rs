@@ -329,6 +329,20 @@ pub struct MachineTerms {
     /// the package executes stalls other cores.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_optional: bool,
+    /// Its processor, if it is another one than that of the worker's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<Processor>,
+}
+
+/// The processor of a virtual machine, by the kernel's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Processor {
+    /// 64-bit x86.
+    #[serde(rename = "x86_64")]
+    X86_64,
+    /// 64-bit ARM, which runs 32-bit programs too.
+    #[serde(rename = "aarch64")]
+    Aarch64,
 }
 
 impl MachineTerms {

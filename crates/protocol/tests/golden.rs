@@ -211,7 +211,7 @@ fn a_lease() {
         written_bytes_min: Some(1 << 31),
         open_files_max: Some(1024),
         processes_max: Some(512),
-        machine: Some(MachineTerms { cores: 1, memory_bytes: 2 << 30, is_optional: false }),
+        machine: Some(MachineTerms { cores: 1, memory_bytes: 2 << 30, is_optional: false, processor: None }),
     };
     check("lease-with-terms", &special);
     let mut keeping = lease();

@@ -141,12 +141,14 @@ fn is_younger(path: &Path, than: Duration) -> bool {
     modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < than))
 }
 
-/// The files that a machine begins with, as numbers of descriptors that the emulator inherits.
+/// What a machine begins with: files, as numbers of descriptors that the emulator inherits, and a network.
 pub(crate) struct Descriptors {
     pub(crate) image: i32,
     pub(crate) initial: i32,
     pub(crate) port: i32,
     pub(crate) share: Option<i32>,
+    /// Whether the machine reaches the network of this one.
+    pub(crate) has_network: bool,
 }
 
 /// The user for processes without any right, who runs the emulator.
@@ -196,6 +198,11 @@ pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
         command
             .args(["-chardev", &format!("socket,id=share,fd={share}")])
             .args(["-device", "vhost-user-fs-pci,chardev=share,tag=kilnyard,queue-size=1024"]);
+    }
+    if files.has_network {
+        command
+            .args(["-netdev", "user,id=network,ipv6=off"])
+            .args(["-device", "virtio-net-pci,netdev=network,romfile="]);
     }
     Some(command)
 }

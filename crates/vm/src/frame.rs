@@ -42,6 +42,9 @@ pub(crate) struct Task {
     pub(crate) sandbox: Sandbox,
     pub(crate) limits: Limits,
     pub(crate) writing: Writing,
+    /// The named pipe of the build's jobserver.
+    #[serde(default)]
+    pub(crate) jobserver: Option<PathBuf>,
 }
 
 /// To the host.

@@ -1,10 +1,13 @@
 //! Process 1 of a guest.
 
+mod network;
+
 use crate::frame::{self, Frame, Shared, Task, ToGuest, ToHost};
 use crate::initial::{MARK, MODULES};
 use kilnyard_process::{Watched, run_watched};
 use kilnyard_root::{Operation, Sandbox, View};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_move};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::system::{RebootCommand, reboot};
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,6 +23,8 @@ const SHARE: &str = "/share";
 const ROOT: &str = "/root";
 /// The name of the serial port.
 const PORT: &str = "kilnyard";
+/// The most files that a process may open: the kernel's `fs.nr_open`.
+const OPEN_FILES_MAX: u64 = 1 << 20;
 /// How long devices may take to appear after their modules are loaded.
 const APPEARS_WITHIN: Duration = Duration::from_secs(20);
 
@@ -43,13 +48,14 @@ fn live() -> io::Result<()> {
     mount("sys", "/sys", "sysfs", none, None)?;
     // The kernel may have mounted it.
     let _ = mount("dev", "/dev", "devtmpfs", none, None);
+    raise_limits();
     load_modules()?;
     let port = Arc::new(Mutex::new(port()?));
     let mut from = port.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
     let Frame::Message(ToGuest::Mount(shared)) = frame::read(&mut from, frame::TO_GUEST_BYTES_MAX)? else {
         return Err(io::Error::other("the host begins with another message"));
     };
-    if let Err(error) = mount_all(&shared) {
+    if let Err(error) = network::set_up().and_then(|()| mount_all(&shared)) {
         return frame::send(&mut *lock(&port), &ToHost::Failed(error.to_string()));
     }
     frame::send(&mut *lock(&port), &ToHost::Ready)?;
@@ -79,8 +85,10 @@ fn lock(port: &Mutex<File>) -> std::sync::MutexGuard<'_, File> {
 
 fn work(tasks: &Receiver<Box<Task>>, port: &Arc<Mutex<File>>, cancel: &AtomicBool) -> io::Result<()> {
     while let Ok(task) = tasks.recv() {
-        let Task { sandbox, limits, writing } = *task;
+        let Task { sandbox, limits, writing, jobserver } = *task;
         make_mount_points(&sandbox)?;
+        // Open as long as the command runs, so that its tokens stay.
+        let _tokens = jobserver.and_then(|path| filled(&path).ok());
         let watched = Watched { limits, writing: &writing, cancel, membership: None };
         let mut output = Output(port.clone());
         let mut observe = |sample| {
@@ -104,6 +112,15 @@ fn make_mount_points(sandbox: &Sandbox) -> io::Result<()> {
     })
 }
 
+/// The named pipe of a jobserver, with a token for each processor but the first, which needs none (GNU make's manual, "POSIX
+/// Jobserver Interaction"). The pipe is this kernel's: the host sees its name alone.
+fn filled(path: &Path) -> io::Result<File> {
+    let mut pipe = File::options().read(true).write(true).open(path)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    pipe.write_all(&vec![b'+'; cores - 1])?;
+    Ok(pipe)
+}
+
 /// The output of a command, which goes to the host.
 struct Output(Arc<Mutex<File>>);
 
@@ -115,6 +132,14 @@ impl Write for Output {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A kernel limits processes by its memory, and files by an old default: a sandbox sets its own limits, and cannot raise them.
+fn raise_limits() {
+    for (resource, value) in [(Resource::Nproc, None), (Resource::Nofile, Some(OPEN_FILES_MAX))] {
+        // Without it, a command with a higher limit says what it lacks.
+        let _ = setrlimit(resource, Rlimit { current: value, maximum: value });
     }
 }
 

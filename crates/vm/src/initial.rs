@@ -62,6 +62,16 @@ pub(crate) fn made(kernel: &Kernel, folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
+/// Checks that there is a program for process 1 of machines.
+///
+/// # Errors
+/// It is missing, or is no program for such machines; the message says what to do.
+pub fn check_program(architecture: Architecture, kernels: &Path) -> io::Result<()> {
+    let program = Program::of(architecture, kernels);
+    let content = fs_err::read(program.path()).map_err(|error| program.lacking(error))?;
+    loaded(&content).map(drop)
+}
+
 /// Process 1 of a machine.
 enum Program {
     /// This program.
@@ -74,7 +84,13 @@ impl Program {
     fn of(architecture: Architecture, folder: &Path) -> Program {
         match Some(architecture) == Architecture::OWN {
             true => Program::Own,
-            false => Program::Other(folder.join(format!("{GUEST}-{architecture}"))),
+            false => {
+                let name = format!("{GUEST}-{architecture}");
+                let kept = folder.join(&name);
+                // Beside this program is where an installation has it.
+                let beside = fs_err::read_link(OWN).ok().map(|own| own.with_file_name(&name));
+                Program::Other(beside.filter(|path| !kept.exists() && path.is_file()).unwrap_or(kept))
+            }
         }
     }
 

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The modules that a guest needs, if they are not built in. Those that they depend on come before them.
-const WANTED: [&str; 5] = ["virtio_pci", "virtio_console", "fuse", "virtiofs", "overlay"];
+const WANTED: [&str; 6] = ["virtio_pci", "virtio_console", "fuse", "virtiofs", "overlay", "virtio_net"];
+/// The kind of folders of unpacked kernels; the first had no modules of networks.
+const UNPACKED: &str = "-2";
 /// The largest file of a package that is kept.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// How many seconds a download may take.
@@ -58,7 +60,7 @@ impl Kernel {
         architecture: Architecture,
     ) -> Result<Kernel, KernelError> {
         let digest = digest(package)?;
-        let folder = kernels.join(&digest);
+        let folder = kernels.join(format!("{digest}{UNPACKED}"));
         if !folder.is_dir() {
             let part = kernels.join(format!("{digest}{PART}{}", std::process::id()));
             fs_err::create_dir_all(&part)?;
@@ -225,7 +227,7 @@ fn unpack(package: &Path, folder: &Path) -> Result<(), KernelError> {
 /// Whether a module is of a part of the kernel that guests use.
 fn is_of_guests(path: &Path) -> bool {
     let path = path.to_string_lossy();
-    ["/virtio/", "/fs/fuse/", "/fs/overlayfs/", "virtio_"].iter().any(|part| path.contains(part))
+    ["/virtio/", "/fs/fuse/", "/fs/overlayfs/", "virtio_", "failover"].iter().any(|part| path.contains(part))
 }
 
 /// A module: its file, and the names of those that it depends on.

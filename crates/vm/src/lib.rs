@@ -32,5 +32,6 @@ pub use emulator::{
     Accelerator, MissingRequirement, accelerator, missing_requirement, missing_requirement_for,
 };
 pub use guest::become_guest_if_started_as_process_1;
+pub use initial::check_program;
 pub use kernel::{Kernel, KernelError};
 pub use machine::{Machine, MachineError, Shape};

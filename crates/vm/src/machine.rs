@@ -80,6 +80,7 @@ pub struct Machine {
     console: Arc<Mutex<Vec<u8>>>,
     shared: Vec<Shared>,
     shape: Shape,
+    jobserver: Option<PathBuf>,
 }
 
 impl Machine {
@@ -111,6 +112,7 @@ impl Machine {
             initial: files[1].as_raw_fd(),
             port: of_guest.as_raw_fd(),
             share: share.as_ref().map(|(_, client)| client.as_raw_fd()),
+            has_network: sandboxes.iter().any(|sandbox| sandbox.has_network),
         };
         let inherited: Vec<i32> =
             [numbers.image, numbers.initial, numbers.port].into_iter().chain(numbers.share).collect();
@@ -165,6 +167,7 @@ impl Machine {
             console,
             shared,
             shape: shape.clone(),
+            jobserver: None,
         };
         machine.begin(began + within)
     }
@@ -183,6 +186,12 @@ impl Machine {
             Err(_) => "did not boot in time".to_owned(),
         };
         Err(MachineError::Guest { how, console: text(&self.console) })
+    }
+
+    /// Has its commands share its processors by a jobserver, whose named pipe the sandboxes show.
+    pub fn with_jobserver(mut self, path: Option<PathBuf>) -> Machine {
+        self.jobserver = path;
+        self
     }
 
     /// What its kernel printed last.
@@ -207,7 +216,12 @@ impl Machine {
         observe: &mut dyn FnMut(Sample),
     ) -> CommandOutcome {
         let Watched { limits, writing, cancel, .. } = watched;
-        let task = Task { sandbox: sandbox.clone(), limits, writing: writing.clone() };
+        let task = Task {
+            sandbox: sandbox.clone(),
+            limits,
+            writing: writing.clone(),
+            jobserver: self.jobserver.clone(),
+        };
         if let Err(error) = frame::send(&mut self.port, &ToGuest::Run(Box::new(task))) {
             return self.lost(&format!("takes no command: {error}"));
         }

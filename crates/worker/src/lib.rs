@@ -54,7 +54,7 @@ pub use layers::{DEPENDENCIES, Image, SETS};
 pub use leftovers::{LEFT_OVER, LeftOver, remove_or_set_aside, set_aside_before, sweep as sweep_roots};
 pub use link::{Link, Silent};
 pub use local::{Local, ShownFolder};
-pub use machines::KERNELS;
+pub use machines::{InMachine, KERNELS, architecture_of, missing_machine};
 pub use roots::{BaseFolders, BaseSandbox, BuildFacts, RootFolder, run_in_base};
 pub use runner::{Entering, RunnerError};
 pub use supply::{SharedFolder, Supply, unsigned};

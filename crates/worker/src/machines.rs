@@ -4,14 +4,14 @@
 //! taken over can write anything to its folder, but not while that is being read.
 
 use crate::RootFolder;
-use kilnyard_model::order::MachineTerms;
-use kilnyard_process::{CommandOutcome, End, Sample, Watched};
+use kilnyard_model::order::{MachineTerms, Processor};
+use kilnyard_process::{CommandOutcome, End, Limits, Sample, Watched, Writing};
 use kilnyard_root::tree::remove_beneath;
 use kilnyard_root::{SHARED, Sandbox, usage};
-use kilnyard_vm::{Accelerator, Architecture, Kernel, Machine, Shape, accelerator, missing_requirement};
+use kilnyard_vm::{Accelerator, Architecture, Kernel, Machine, Shape, accelerator, missing_requirement_for};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +26,56 @@ const BOOTS_WITHIN: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(crate) struct Machines {
     kernels: PathBuf,
-    found: Mutex<Option<(Kernel, Accelerator)>>,
+    found: Mutex<Vec<(Kernel, Accelerator)>>,
+}
+
+/// Why this machine cannot run virtual machines with a processor, and the Debian package that helps.
+pub fn missing_machine(processor: Processor) -> Option<(String, Option<&'static str>)> {
+    missing_requirement_for(architecture_of(processor)).map(|lack| (lack.to_string(), lack.package()))
+}
+
+/// The architecture of machines with a processor.
+pub fn architecture_of(processor: Processor) -> Architecture {
+    match processor {
+        Processor::X86_64 => Architecture::X86_64,
+        Processor::Aarch64 => Architecture::Aarch64,
+    }
+}
+
+/// A virtual machine for a sandbox that is not a build's.
+#[derive(Clone, Copy, Debug)]
+pub struct InMachine<'a> {
+    /// The yard's folder.
+    pub yard: &'a Path,
+    /// A folder for the machine's own files, relative to the yard.
+    pub beside: &'a Path,
+    /// What the machine is like.
+    pub terms: MachineTerms,
+}
+
+impl InMachine<'_> {
+    /// Runs a sandbox to its end.
+    pub fn run(
+        &self,
+        sandbox: &Sandbox,
+        output: &mut (dyn Write + Send),
+        limits: Limits,
+        cancel: &AtomicBool,
+        observe: &mut dyn FnMut(Sample),
+    ) -> CommandOutcome {
+        let folder = self.yard.join(self.beside).join(FOLDER);
+        let watched = Watched { limits, writing: &Writing::default(), cancel, membership: None };
+        let outcome = match Machines::new(self.yard).start(&folder, self.terms, sandbox) {
+            Ok(mut machine) => machine.run(sandbox, output, watched, &AtomicU64::new(0), observe),
+            Err(error) => CommandOutcome::of(End::SandboxFailed(error)),
+        };
+        match fs_err::remove_dir_all(&folder) {
+            Err(error) if outcome.end == End::Exit(0) => {
+                CommandOutcome { end: End::SandboxFailed(error.to_string()), ..outcome }
+            }
+            _ => outcome,
+        }
+    }
 }
 
 impl Machines {
@@ -36,7 +85,7 @@ impl Machines {
 
     /// Whether a machine can be started.
     pub(crate) fn are_there(&self) -> bool {
-        self.kernel().is_ok()
+        self.kernel(None).is_ok()
     }
 
     /// Runs a sandbox of a root in a new machine.
@@ -51,7 +100,9 @@ impl Machines {
         let membership = watched.membership;
         let folder = root.path().join(FOLDER);
         let outcome = match self.start(&folder, terms, sandbox) {
-            Ok(mut machine) => {
+            Ok(machine) => {
+                // A pipe of this machine is out of reach of another one, whose cores the build has for itself.
+                let mut machine = machine.with_jobserver(root.jobserver());
                 for process in machine.processes() {
                     // Without its weight, the build still works.
                     let _ = membership.map(|membership| membership.enter(process));
@@ -73,7 +124,7 @@ impl Machines {
     }
 
     fn start(&self, folder: &Path, terms: MachineTerms, sandbox: &Sandbox) -> Result<Machine, String> {
-        let (kernel, accelerator) = self.kernel()?;
+        let (kernel, accelerator) = self.kernel(terms.processor)?;
         let shape = Shape { kernel, accelerator, cores: terms.cores, memory_bytes: terms.memory_bytes };
         fs_err::create_dir(folder).map_err(|error| error.to_string())?;
         Machine::start(&shape, &self.kernels, folder, &[sandbox], BOOTS_WITHIN)
@@ -81,18 +132,20 @@ impl Machines {
     }
 
     /// Finds the kernel and what executes it, the first time.
-    fn kernel(&self) -> Result<(Kernel, Accelerator), String> {
-        if let Some(lack) = missing_requirement() {
+    fn kernel(&self, processor: Option<Processor>) -> Result<(Kernel, Accelerator), String> {
+        let own = Architecture::OWN.ok_or("no virtual machine can have this processor");
+        let architecture = processor.map_or(own, |processor| Ok(architecture_of(processor)))?;
+        if let Some(lack) = missing_requirement_for(architecture) {
             return Err(lack.to_string());
         }
-        let own = Architecture::OWN.ok_or("no virtual machine can have this processor")?;
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = &*found {
+        if let Some(found) = found.iter().find(|(kernel, _)| kernel.architecture == architecture) {
             return Ok(found.clone());
         }
-        let kernel = Kernel::downloaded(&self.kernels, own).map_err(|error| error.to_string())?;
+        let kernel = Kernel::downloaded(&self.kernels, architecture).map_err(|error| error.to_string())?;
         let accelerator = accelerator(&kernel, &self.kernels).map_err(|error| error.to_string())?;
-        Ok(found.insert((kernel, accelerator)).clone())
+        found.push((kernel.clone(), accelerator));
+        Ok((kernel, accelerator))
     }
 }
 

@@ -203,8 +203,7 @@ impl Root for SandboxedRoot {
         if let Err(error) = self.root.bound_writing(limits.written_bytes_max) {
             return CommandOutcome::of(End::SandboxFailed(error.to_string()));
         }
-        // A jobserver of this machine is out of reach of another one, whose cores the build has for itself.
-        let mut sandbox = match running.sees_jobserver && self.machine.is_none() {
+        let mut sandbox = match running.sees_jobserver {
             true => self.root.building_sandbox(command),
             false => self.root.sandbox(command),
         };

@@ -624,9 +624,11 @@ impl Config {
             .map_err(wrong)?;
         file.root.check().map_err(wrong)?;
         let isolated = file.build.isolation == Some(Isolation::Vm);
-        let tables =
-            tables.in_machines(&if isolated { file.root.clone().isolated() } else { file.root.clone() });
+        let root = if isolated { file.root.clone().isolated() } else { file.root.clone() };
         let family = family.crossing().filter(|_| tables.has_cross()).unwrap_or(family);
+        // Packages that are cross-built are built on this machine's processor.
+        let family = family.emulated().filter(|_| root.is_in_machine()).unwrap_or(family);
+        let tables = tables.in_machines(&root, family.processor());
         let config = Config {
             packages,
             packages_file,

@@ -20,7 +20,7 @@ use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::graph::{Against, Graph};
-use kilnyard_model::order::Output;
+use kilnyard_model::order::{Output, Processor};
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_publish::{Publication, PublishError};
 use kilnyard_root::IdMap;
@@ -161,6 +161,16 @@ pub trait Family: Any + Debug + Send + Sync {
 
     /// This family in a yard that cross-builds packages, if that makes a difference on this machine.
     fn crossing(&self) -> Option<Arc<dyn Family>> {
+        None
+    }
+
+    /// This family in a yard whose builds run in virtual machines, if these have another processor than this machine.
+    fn emulated(&self) -> Option<Arc<dyn Family>> {
+        None
+    }
+
+    /// The processor of the virtual machines of such a yard.
+    fn processor(&self) -> Option<Processor> {
         None
     }
 

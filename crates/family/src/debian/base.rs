@@ -5,7 +5,7 @@ mod bootstrap;
 use super::config::DebianRoot;
 use kilnyard_ecosystem::debian::Base;
 use kilnyard_mirror::Sha256Hex;
-use kilnyard_model::order::{Account, CommandOrder};
+use kilnyard_model::order::{Account, CommandOrder, MachineTerms};
 use kilnyard_process::now_seconds;
 use kilnyard_root::IdMap;
 use kilnyard_worker::{BaseFolders, remove_or_set_aside};
@@ -121,6 +121,11 @@ chown builder:builder /build
 dpkg-query --show --showformat '${Package} ${Version}\n'
 "#;
 
+/// The virtual machine for programs of the base, if this machine's processor does not run them.
+fn machine_of(yard: &Yard) -> Option<MachineTerms> {
+    yard.config.tables.usual_machine().filter(|machine| machine.processor.is_some())
+}
+
 fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
     let command = CommandOrder {
         arguments: ["/bin/sh", "-eu", "-c", SET_UP].map(str::to_owned).into(),
@@ -129,6 +134,6 @@ fn set_up(yard: &Yard, ids: &IdMap, layer: &str) -> Result<String> {
         environment: vec![("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned())],
     };
     let folders = BaseFolders { layer: Path::new(layer), beside: Path::new(WORK) };
-    let outcome = kilnyard_worker::run_in_base(&yard.folder, folders, ids, &command);
+    let outcome = kilnyard_worker::run_in_base(&yard.folder, folders, ids, &command, machine_of(yard));
     outcome.context(Kind::Machine, "set up the base root")
 }

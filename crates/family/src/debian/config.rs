@@ -9,6 +9,7 @@ use kilnyard_ecosystem::debian::suites::{Pin, Suites};
 use kilnyard_ecosystem::debian::{Cycles, FAMILY, ROOT_PACKAGES, Settings, relation, source::Parts};
 use kilnyard_ecosystem::{OptionRules, Options};
 use kilnyard_model::graph::Against;
+use kilnyard_model::order::Processor;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_yard::config::{ALL, COMMON_TEMPLATE, list_of, quoted};
 use kilnyard_yard::family::Neighbour;
@@ -71,6 +72,9 @@ pub struct Debian {
     /// The architecture of this machine and of the roots, if packages are cross-built.
     #[serde(skip)]
     pub build_architecture: Option<String>,
+    /// The processor of the virtual machines that run the root, if it is another one than this machine's.
+    #[serde(skip)]
+    pub processor: Option<Processor>,
     /// Architectures of other targets of the yard with the same release, which are in the same suite of the repository.
     #[serde(skip)]
     pub other_architectures: Vec<String>,
@@ -252,7 +256,7 @@ impl Debian {
     /// Whether this machine makes architecture-independent packages for the target.
     fn makes_independent(&self) -> bool {
         let is_made_here =
-            || self.build_architecture.is_none() && root::foreign(&self.architecture()).is_none();
+            || self.build_architecture.is_none() && kilnyard_yard::family::Family::foreign(self).is_none();
         self.parts == Parts::All && is_made_here()
     }
 

@@ -39,10 +39,13 @@ impl Debian {
             (None, None) if runs(&own, &architecture) => {
                 finding(true, format!("this machine ({own}) runs {architecture}"))
             }
-            (None, None) => finding(
-                true,
-                format!("{architecture} is emulated on {own}: builds take {EMULATION_COST} as long"),
-            ),
+            (None, None) => {
+                let how = if self.processor.is_some() { " in virtual machines" } else { "" };
+                finding(
+                    true,
+                    format!("{architecture} is emulated{how} on {own}: builds take {EMULATION_COST} as long"),
+                )
+            }
             (Some((reason, remedy)), None) => {
                 finding(false, reason).map(|finding| Finding { help: Some(remedy), ..finding })
             }

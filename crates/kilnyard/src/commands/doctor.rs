@@ -13,7 +13,7 @@ use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Mechanism, Weights};
 use kilnyard_root::sandbox::{Need, RunError};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
-use kilnyard_vm::{Architecture, Kernel, accelerator, missing_requirement};
+use kilnyard_vm::{Architecture, Kernel, accelerator, missing_requirement, missing_requirement_for};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::host;
 use kilnyard_yard::remedy::Remedy;
@@ -216,19 +216,32 @@ fn emulation() -> Option<Finding> {
 /// Whether builds can run in virtual machines.
 fn virtual_machines(yard: &Yard) -> Finding {
     const NAME: &str = "virtual machines";
-    if let Some(lack) = missing_requirement() {
+    let processor = yard.config.family.processor();
+    let architecture = match processor {
+        Some(processor) => Some(kilnyard_worker::architecture_of(processor)),
+        None => Architecture::OWN,
+    };
+    if let Some(lack) = architecture.map_or_else(missing_requirement, missing_requirement_for) {
         return Finding {
             packages: lack.package().into_iter().collect(),
             ..Finding::new(NAME, false, lack.to_string())
         };
     }
     let kernels = yard.path(kilnyard_worker::KERNELS);
-    let found = Architecture::OWN
+    let found = architecture
         .ok_or_else(|| "no virtual machine can have this processor".to_owned())
-        .and_then(|own| Kernel::downloaded(&kernels, own).map_err(|error| error.to_string()))
+        .and_then(|architecture| {
+            kilnyard_vm::check_program(architecture, &kernels).map_err(|error| error.to_string())?;
+            Kernel::downloaded(&kernels, architecture).map_err(|error| error.to_string())
+        })
         .and_then(|kernel| accelerator(&kernel, &kernels).map_err(|error| error.to_string()));
     match found {
-        Ok(accelerator) => Finding::new(NAME, true, format!("a kernel boots by {accelerator}")),
+        Ok(accelerator) => {
+            let kernel = processor
+                .and(architecture)
+                .map_or("a kernel".to_owned(), |one| format!("a kernel for {one}"));
+            Finding::new(NAME, true, format!("{kernel} boots by {accelerator}"))
+        }
         Err(error) => Finding::new(NAME, false, error),
     }
 }

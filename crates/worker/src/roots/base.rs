@@ -2,12 +2,16 @@
 
 use super::commands::{environment_of, user_of};
 use crate::fakeroot;
+use crate::machines::InMachine;
 use kilnyard_fakeroot::Session;
 use kilnyard_model::order::CommandOrder;
+use kilnyard_model::order::MachineTerms;
+use kilnyard_process::{End, Limits};
 use kilnyard_root::sandbox::{RunError, Task};
 use kilnyard_root::{Flushes, IdMap, Nesting, Sandbox, View, base_operations};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// The folders of a command that changes a base layer, relative to the yard.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +60,31 @@ impl BaseSandbox {
     }
 }
 
+/// How long a command may take in a virtual machine.
+const MACHINE_SECONDS_MAX: f64 = 1800.0;
+
 /// Runs a command in a base layer, and returns its output. See [`BaseSandbox`].
 pub fn run_in_base(
     yard: &Path,
     folders: BaseFolders<'_>,
     ids: &IdMap,
     command: &CommandOrder,
+    machine: Option<MachineTerms>,
 ) -> Result<String, RunError> {
-    BaseSandbox::new(yard, folders, ids, command)?.sandbox.run()
+    let base = BaseSandbox::new(yard, folders, ids, command)?;
+    let Some(terms) = machine else { return base.sandbox.run() };
+    let mut output = Vec::new();
+    let running = InMachine { yard, beside: folders.beside, terms };
+    let outcome = running.run(
+        &base.sandbox,
+        &mut output,
+        Limits::of_wall(MACHINE_SECONDS_MAX),
+        &AtomicBool::new(false),
+        &mut |_| (),
+    );
+    let output = String::from_utf8_lossy(&output).into_owned();
+    match outcome.end {
+        End::Exit(0) => Ok(output),
+        end => Err(RunError::Files(io::Error::other(format!("{end:?}: {}", output.trim_end())))),
+    }
 }

@@ -64,6 +64,11 @@ impl RootFolder {
         self
     }
 
+    /// The path of the build's jobserver.
+    pub(crate) fn jobserver(&self) -> Option<PathBuf> {
+        Some(self.yard.join(&self.jobserver.as_ref()?.path))
+    }
+
     /// The sandbox of a build command, which has the jobserver, if there is one.
     pub(crate) fn building_sandbox(&self, command: &CommandOrder) -> Sandbox {
         let mut sandbox = self.sandbox(command);

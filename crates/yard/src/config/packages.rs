@@ -18,7 +18,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::family::Family;
 use kilnyard_coordinator::RetryPolicy;
 use kilnyard_ecosystem::{NamePattern, OptionRules, Options};
-use kilnyard_model::order::{BuildOrder, BuildTerms, MachineTerms};
+use kilnyard_model::order::{BuildOrder, BuildTerms, MachineTerms, Processor};
 use kilnyard_model::result::{FailureKind, STALLING_TRAPS_PER_SECOND};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -126,7 +126,12 @@ impl PackageSettings {
         if self.is_machine_set || traps_per_second < STALLING_TRAPS_PER_SECOND {
             return self;
         }
-        let machine = MachineTerms { cores: 1, memory_bytes: MachineTerms::MEMORY_BYTES, is_optional: true };
+        let machine = MachineTerms {
+            cores: 1,
+            memory_bytes: MachineTerms::MEMORY_BYTES,
+            is_optional: true,
+            processor: None,
+        };
         let memory_bytes = self.terms.memory_bytes_min.unwrap_or(0).max(machine.memory_bytes);
         let machine = Some(MachineTerms { memory_bytes, ..machine });
         PackageSettings { terms: BuildTerms { jobs_max: Some(1), machine, ..self.terms }, ..self }
@@ -149,6 +154,8 @@ pub struct PackageTables {
     former: usize,
     /// What holds for all packages.
     usual: Table,
+    /// The processor of virtual machines, if it is another one than this machine's.
+    processor: Option<Processor>,
 }
 
 impl PackageTables {
@@ -191,9 +198,22 @@ impl PackageTables {
     }
 
     /// Has all packages built in virtual machines, unless their tables say otherwise.
-    pub(super) fn in_machines(self, root: &Root) -> PackageTables {
+    pub(super) fn in_machines(self, root: &Root, processor: Option<Processor>) -> PackageTables {
         let (machine, machine_cores, machine_memory) = root.machine();
-        PackageTables { usual: Table { machine, machine_cores, machine_memory, ..Table::default() }, ..self }
+        let usual = Table { machine, machine_cores, machine_memory, ..Table::default() };
+        PackageTables { usual, processor, ..self }
+    }
+
+    /// The virtual machine for what belongs to no package, such as a base root, if there is one.
+    pub fn usual_machine(&self) -> Option<MachineTerms> {
+        self.in_machine(self.usual.clone().settings()).terms.machine
+    }
+
+    fn in_machine(&self, mut settings: PackageSettings) -> PackageSettings {
+        if let Some(machine) = &mut settings.terms.machine {
+            machine.processor = self.processor;
+        }
+        settings
     }
 
     /// The settings of a package.
@@ -202,7 +222,7 @@ impl PackageTables {
         for (_, table) in self.tables.iter().filter(|(pattern, _)| pattern.matches(package)) {
             all.override_by(table);
         }
-        all.settings()
+        self.in_machine(all.settings())
     }
 
     /// The rules for what changes a build. Reads the files that tables name, relative to the yard.
@@ -345,6 +365,7 @@ impl Table {
             cores: self.machine_cores.unwrap_or(MachineTerms::CORES),
             memory_bytes: bytes(self.machine_memory).unwrap_or(MachineTerms::MEMORY_BYTES),
             is_optional: false,
+            processor: None,
         });
         // Its builds never take more cores than their machine has.
         let jobs_max = match machine {

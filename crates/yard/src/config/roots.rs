@@ -51,6 +51,11 @@ impl Root {
         (self.machine, self.cores, self.memory)
     }
 
+    /// Whether builds run in virtual machines.
+    pub(super) fn is_in_machine(&self) -> bool {
+        self.machine == Some(MachineWord::Vm)
+    }
+
     /// With virtual machines for all builds.
     pub(super) fn isolated(self) -> Root {
         Root { machine: Some(MachineWord::Vm), ..self }

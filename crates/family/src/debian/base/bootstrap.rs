@@ -6,11 +6,12 @@
 //! like that of any build, with the yard's ids, no network, and no access to the machine's files and processes.
 
 use super::super::config::DebianRoot;
-use super::WORK;
-use kilnyard_model::order::{Account, CommandOrder};
+use super::{WORK, machine_of};
+use kilnyard_model::order::{Account, CommandOrder, MachineTerms};
 use kilnyard_process::{End, Log};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, IdMap, Operation, Sandbox, View, remove_folder};
+use kilnyard_worker::InMachine;
 use kilnyard_yard::environment::Environment;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::layers::make_layer;
@@ -107,7 +108,7 @@ impl<'a> Making<'a> {
     }
 
     /// Runs a step to its end and prints its phases.
-    fn run(&mut self, sandbox: &Sandbox, phases: &[Phase]) -> Result<()> {
+    fn run(&mut self, sandbox: &Sandbox, machine: Option<MachineTerms>, phases: &[Phase]) -> Result<()> {
         let phase = AtomicUsize::new(phases.len());
         let mut said = phase.load(Ordering::Relaxed);
         let mut print = || {
@@ -121,8 +122,13 @@ impl<'a> Making<'a> {
         };
         let mut output = Phases { log: &mut self.log, phases, phase: &phase, line: Vec::new() };
         let limits = self.yard.config.limits().limits(None);
-        let outcome =
-            kilnyard_process::run(sandbox, &mut output, limits, self.cancel, None, &mut |_| print());
+        let outcome = match machine {
+            None => kilnyard_process::run(sandbox, &mut output, limits, self.cancel, None, &mut |_| print()),
+            Some(terms) => {
+                let running = InMachine { yard: &self.yard.folder, beside: WORK.as_ref(), terms };
+                running.run(sandbox, &mut output, limits, self.cancel, &mut |_| print())
+            }
+        };
         match outcome.end {
             End::Exit(0) => Ok(()),
             End::Cancelled => Err(Error::new(Kind::Interrupted, "interrupted while making the base root")),
@@ -201,7 +207,7 @@ fn download(making: &mut Making, root: &DebianRoot) -> Result<()> {
     sandbox.view = View::Root(vec![show]);
     sandbox.directory = SHOWN.into();
     sandbox.environment = environment(ids, &yard.environment);
-    making.run(&sandbox, DOWNLOADING)
+    making.run(&sandbox, None, DOWNLOADING)
 }
 
 fn arguments(root: &DebianRoot) -> Vec<String> {
@@ -276,7 +282,8 @@ fn install(making: &mut Making, layer: &str) -> Result<()> {
     let (yard, ids) = (making.yard, making.ids);
     let folders = kilnyard_worker::BaseFolders { layer: Path::new(layer), beside: Path::new(WORK) };
     let base = kilnyard_worker::BaseSandbox::new(&yard.folder, folders, ids, &command);
-    making.run(&base.context(Kind::Machine, "make the base root")?.sandbox, INSTALLING)
+    let base = base.context(Kind::Machine, "make the base root")?;
+    making.run(&base.sandbox, machine_of(yard), INSTALLING)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Configuration of the base root: a bootstrapped Debian release.
 
 use kilnyard_mirror::without_password;
+use kilnyard_model::order::Processor;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_yard::remedy::Remedy;
 use serde::Deserialize;
@@ -86,6 +87,18 @@ pub const EMULATION_COST: &str = "10 to 20 times";
 /// Whether a machine of architecture `own` runs programs of another one by itself.
 pub fn runs(own: &str, architecture: &str) -> bool {
     architecture == own || COMPATIBLE.contains(&(own, architecture))
+}
+
+/// The processor of a virtual machine that runs programs of an architecture, if this machine does not run them itself.
+pub fn foreign_processor(architecture: &str) -> Option<Processor> {
+    if runs(&own_architecture(), architecture) {
+        return None;
+    }
+    match architecture {
+        "amd64" | "i386" => Some(Processor::X86_64),
+        "arm64" | "armhf" | "armel" => Some(Processor::Aarch64),
+        _ => None,
+    }
 }
 
 /// Where Linux shows the handlers of foreign programs (binfmt_misc).

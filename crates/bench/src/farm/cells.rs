@@ -12,9 +12,10 @@ use crate::Trial;
 use crate::child::children_user_and_system_seconds;
 use crate::error::{Context, Kind, Result};
 use crate::figures::{Machine, Report, Series, Summary, Unit, ratios};
+use crate::roots::StoredAdvice;
 use crate::roots::chart::{Bar, Chart, Group, draw};
 use crate::yard::Yard;
-use kilnyard_root::{FileSystem, Server, block};
+use kilnyard_root::{Backend, FileSystem, Roots, Scratch, Server, block};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, json};
 use std::path::Path;
@@ -86,7 +87,34 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>, machine: &Machine, svg: Option<&P
         let text = draw(&chart(&ways, machine));
         fs_err::write(path, text).context(Kind::Machine, "write the chart")?;
     }
+    let found = best(&ways);
+    if let Ok((way, ratio)) = &found {
+        StoredAdvice {
+            roots: way.roots(yard.config.roots),
+            reason: format!(
+                "{} took {:.2} of the time of one cell with roots on the disk",
+                way.label, ratio.median
+            ),
+            package: format!("{} packages", subject.packages.len()),
+            cells: way.cells,
+            is_beyond_noise: true,
+        }
+        .keep(yard)?;
+    }
+    notes.push(recommendation(&found));
     Ok(report(&subject.packages, &ways, notes))
+}
+
+impl Way {
+    /// The same as the table `[root]` has it.
+    fn roots(&self, usual: Roots) -> Roots {
+        let (backend, scratch) = match self.roots {
+            "memory" => (Backend::Overlay, Scratch::Memory),
+            "block" => (Backend::Block, Scratch::Disk),
+            _ => (Backend::Overlay, Scratch::Disk),
+        };
+        Roots { backend, scratch, ..usual }
+    }
 }
 
 /// Cells with the same number of processors each; they share some if there are too few.
@@ -96,7 +124,7 @@ fn places(cells: usize, all: &[usize], roots: &'static str) -> Vec<Place> {
     (0..cells).map(|cell| Place { name: NAMES[cell], processors: of(cell), roots }).collect()
 }
 
-fn report(packages: &[String], ways: &[Way], mut notes: Vec<String>) -> Report {
+fn report(packages: &[String], ways: &[Way], notes: Vec<String>) -> Report {
     let mut series = Vec::new();
     for way in ways {
         let key = format!("{}_{}", way.roots, way.cells);
@@ -115,7 +143,6 @@ fn report(packages: &[String], ways: &[Way], mut notes: Vec<String>) -> Report {
         add("system_seconds", "system", Unit::Seconds, &way.system);
         add("waits_per_second", "waits for locks", Unit::PerSecond, &rates(&way.waits, &way.wall));
     }
-    notes.push(recommendation(ways));
     let mut facts = Map::new();
     facts.insert("packages".to_owned(), json!(packages));
     Report {
@@ -132,24 +159,32 @@ fn rates(counts: &[f64], seconds: &[f64]) -> Vec<f64> {
     counts.iter().zip(seconds).map(|(count, seconds)| count / seconds.max(f64::MIN_POSITIVE)).collect()
 }
 
-/// The way that is faster than one cell with roots on the disk in every round, if there is one beyond noise.
-fn recommendation(ways: &[Way]) -> String {
-    let Some((plain, others)) = ways.split_first() else { return String::new() };
+/// The way that is faster than one cell with roots on the disk in every round, beyond noise; else the fastest of the others, if there
+/// are any.
+fn best(ways: &[Way]) -> std::result::Result<(&Way, Summary), Option<(&Way, Summary)>> {
+    let Some((plain, others)) = ways.split_first() else { return Err(None) };
     let compared = others.iter().filter_map(|way| Some((way, Summary::of(&ratios(&way.wall, &plain.wall))?)));
     let best = compared.min_by(|(_, one), (_, other)| one.median.total_cmp(&other.median));
     match best {
         Some((way, ratio)) if plain.wall.len() >= 3 && ratio.median <= WORTH && ratio.max < 1.0 => {
-            format!(
-                "recommended: {}, at {:.2} of the time of one cell with roots on the disk",
-                way.label, ratio.median
-            )
+            Ok((way, ratio))
         }
-        Some((way, ratio)) => format!(
+        other => Err(other),
+    }
+}
+
+fn recommendation(found: &std::result::Result<(&Way, Summary), Option<(&Way, Summary)>>) -> String {
+    match found {
+        Ok((way, ratio)) => format!(
+            "recommended: {}, at {:.2} of the time of one cell with roots on the disk; kilnyard tune writes it",
+            way.label, ratio.median
+        ),
+        Err(Some((way, ratio))) => format!(
             "no recommendation: the fastest other way is {}, at {:.2} ({:.2} to {:.2}) of the time of one cell with roots on \
              the disk; it takes three rounds, all of them faster, and at most {WORTH} in the middle",
             way.label, ratio.median, ratio.min, ratio.max
         ),
-        None => "no recommendation: nothing to compare".to_owned(),
+        Err(None) => "no recommendation: nothing to compare".to_owned(),
     }
 }
 
@@ -244,14 +279,13 @@ mod tests {
             waits: Vec::new(),
         };
         let plain = || way("plain", &[10.0, 10.0, 10.0]);
-        let text = recommendation(&[plain(), way("slow", &[11.0; 3]), way("fast", &[9.0, 8.0, 9.5])]);
-        assert_eq!(text, "recommended: fast, at 0.90 of the time of one cell with roots on the disk");
-        assert!(
-            recommendation(&[plain(), way("noisy", &[8.0, 8.0, 10.5])])
-                .starts_with("no recommendation: the fastest")
-        );
-        assert!(
-            recommendation(&[way("plain", &[10.0]), way("fast", &[5.0])]).starts_with("no recommendation")
-        );
+        let ways = [plain(), way("slow", &[11.0; 3]), way("fast", &[9.0, 8.0, 9.5])];
+        let text = recommendation(&best(&ways));
+        assert!(text.starts_with("recommended: fast, at 0.90 of the time"), "{text}");
+        for ways in [[plain(), way("noisy", &[8.0, 8.0, 10.5])], [way("plain", &[10.0]), way("fast", &[5.0])]]
+        {
+            let text = recommendation(&best(&ways));
+            assert!(text.starts_with("no recommendation: the fastest"), "{text}");
+        }
     }
 }

@@ -18,9 +18,16 @@ pub struct StoredAdvice {
     pub reason: String,
     /// The package that was built to measure it.
     pub package: String,
+    /// The number of cells to divide the machine into: workers with processors of their own. One is the machine as it is.
+    #[serde(default = "one")]
+    pub cells: usize,
     /// Always true. Files of earlier versions, whose recommendations did not have to exceed noise, lack this field and
     /// are ignored.
     pub is_beyond_noise: bool,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// Removes the stored recommendation.

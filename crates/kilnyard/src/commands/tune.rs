@@ -1,7 +1,7 @@
 //! `kilnyard tune`: writes the fastest root backend of this machine into the configuration.
 //!
-//! It uses the recommendation of the last `kilnyard bench roots` in this yard; if there is none, it runs a short
-//! benchmark.
+//! It uses the recommendation of the last `kilnyard bench roots` or `bench cells` in this yard; if there is none, it runs a short
+//! benchmark. Cells are workers, which the configuration of a yard does not start: it names their commands.
 
 use super::{bench, print, print_json};
 use crate::cli;
@@ -48,6 +48,7 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
             "recommended": kept.roots,
             "reason": kept.reason,
             "measured_with": kept.package,
+            "cells": kept.cells,
             "is_changed": is_changed,
             "is_written": is_changed && !options.dry_run,
             "difference": edited.changes,
@@ -60,7 +61,22 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
         (true, true) => format!("{difference}nothing was written (--dry-run)\n"),
         (true, false) => difference,
     };
-    print(&format!("{head}{what}"))
+    print(&format!("{head}{what}{}", cells(kept.cells)))
+}
+
+/// How a machine is divided into cells.
+fn cells(count: usize) -> String {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let own = all / count.max(1);
+    if count < 2 || own == 0 {
+        return String::new();
+    }
+    let worker = |cell: usize| {
+        let (first, last) = (cell * own, (cell + 1) * own - 1);
+        format!("  taskset -c {first}-{last} kilnyard worker --name cell-{} --cores {own} …\n", cell + 1)
+    };
+    let workers: String = (0..count).map(worker).collect();
+    format!("and {count} cells: run kilnyard build --elsewhere, and these workers (docs/farm.md)\n{workers}")
 }
 
 /// The error for a machine without a recommendation; the configuration is unchanged.

@@ -8,7 +8,7 @@
 //! them by requests that name an offset: each may be repeated, and a proxy may hold back whole requests and answers.
 
 use crate::relay;
-use kilnyard_model::order::CommandOrder;
+use kilnyard_model::order::{CommandOrder, MachineTerms};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
@@ -29,6 +29,9 @@ pub struct Wanted {
     pub command: CommandOrder,
     /// The size of the user's terminal. Absent if there is none: then standard output and errors stay apart.
     pub terminal: Option<Size>,
+    /// The virtual machine that it runs in; absent if it runs on the worker's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineTerms>,
 }
 
 /// The size of a terminal, in characters.

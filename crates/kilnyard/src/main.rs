@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     kilnyard_vm::become_guest_if_started_as_process_1();
     // To enter a build's root, this program starts itself again.
     kilnyard_root::sandbox::become_sandbox_if_asked();
+    kilnyard_vm::become_console_if_asked();
     kilnyard_block::become_server_if_asked();
     kilnyard_process::become_inspector_if_asked();
     // So do keys, in a sandbox of their own.

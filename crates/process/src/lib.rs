@@ -56,7 +56,7 @@ pub use limits::{LEARNED_SIZE_TIMES, LEARNED_TIMES, LimitRules, Limits, Passed, 
 pub use log::{Log, LogFacts, LogLimits, read_log, read_log_from};
 pub use snapshot::{ObservedProcess, Snapshot};
 pub use stalls::Stalls;
-pub use terminal::Terminal;
+pub use terminal::{RawMode, Terminal, own_screen};
 pub use traps::Traps;
 pub use watch::{Watched, run, run_watched};
 pub use written::Writing;

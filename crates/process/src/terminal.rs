@@ -1,7 +1,7 @@
 //! A terminal of its own for a command, as pty(7) describes: the command has one side, this process the other.
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -71,6 +71,33 @@ impl Terminal {
     pub fn keyboard(&self) -> io::Result<File> {
         Ok(File::from(self.main.try_clone()?))
     }
+}
+
+/// This process's terminal while every key is for a command. It is restored when this is dropped.
+#[derive(Debug)]
+pub struct RawMode(Termios);
+
+impl RawMode {
+    /// Absent if standard input is no terminal.
+    pub fn enter() -> Option<RawMode> {
+        let before = tcgetattr(io::stdin()).ok()?;
+        let mut modes = before.clone();
+        modes.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Drain, &modes).ok()?;
+        Some(RawMode(before))
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0);
+    }
+}
+
+/// Columns and rows of this process's terminal; those of old ones if it does not say.
+pub fn own_screen() -> (u16, u16) {
+    let known = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    known.map_or((80, 24), |size| (size.ws_col, size.ws_row))
 }
 
 struct Screen(File);

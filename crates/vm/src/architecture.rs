@@ -1,9 +1,10 @@
 //! The processors that machines can have.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The processor of a machine, by the kernel's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Architecture {
     /// 64-bit x86, which runs 32-bit programs too.
     X86_64,

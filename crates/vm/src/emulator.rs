@@ -2,6 +2,7 @@
 
 use crate::machine::{Machine, Shape};
 use crate::{Architecture, Kernel, MachineError};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +22,7 @@ const KVM_TRIED_AGAIN: Duration = Duration::from_secs(3600);
 const FOUND: &str = "accelerator-";
 
 /// How a guest's instructions are executed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Accelerator {
     /// By the processor.
     Kvm,

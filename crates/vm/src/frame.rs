@@ -34,6 +34,27 @@ pub(crate) enum ToGuest {
     Run(Box<Task>),
     /// Ends it.
     Cancel,
+    /// Runs a sandbox on a terminal, or with pipes.
+    Interact(Box<Interaction>),
+    /// Input for it; no bytes are its end.
+    Typed(Vec<u8>),
+    /// The terminal has another size.
+    Resize(Screen),
+}
+
+/// A sandbox to run on a terminal.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Interaction {
+    pub(crate) sandbox: Sandbox,
+    /// Absent if input and output are pipes.
+    pub(crate) screen: Option<Screen>,
+}
+
+/// The size of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Screen {
+    pub(crate) columns: u16,
+    pub(crate) rows: u16,
 }
 
 /// A sandbox to run.
@@ -59,6 +80,8 @@ pub(crate) enum ToHost {
     Sample(Sample),
     /// How the sandbox ended.
     Ended(Box<CommandOutcome>),
+    /// The exit code of one on a terminal.
+    Left(i32),
 }
 
 /// A frame as it was read.

@@ -1,9 +1,11 @@
 //! Process 1 of a guest.
 
+mod console;
 mod network;
 
-use crate::frame::{self, Frame, Shared, Task, ToGuest, ToHost};
+use crate::frame::{self, Frame, Interaction, Shared, Task, ToGuest, ToHost};
 use crate::initial::{MARK, MODULES};
+use console::Input;
 use kilnyard_process::{Watched, run_watched};
 use kilnyard_root::{Operation, Sandbox, View};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_move};
@@ -60,6 +62,7 @@ fn live() -> io::Result<()> {
     }
     frame::send(&mut *lock(&port), &ToHost::Ready)?;
     let (sender, tasks) = channel();
+    let (to_input, inputs) = channel();
     let cancel = Arc::new(AtomicBool::new(false));
     let to_cancel = cancel.clone();
     std::thread::spawn(move || {
@@ -67,24 +70,53 @@ fn live() -> io::Result<()> {
             match message {
                 ToGuest::Run(task) => {
                     to_cancel.store(false, Ordering::Relaxed);
-                    if sender.send(task).is_err() {
+                    if sender.send(Job::Run(task)).is_err() {
+                        break;
+                    }
+                }
+                ToGuest::Interact(interaction) => {
+                    if sender.send(Job::Interact(interaction)).is_err() {
                         break;
                     }
                 }
                 ToGuest::Cancel => to_cancel.store(true, Ordering::Relaxed),
+                ToGuest::Typed(bytes) => drop(to_input.send(Input::Typed(bytes))),
+                ToGuest::Resize(screen) => drop(to_input.send(Input::Resize(screen))),
                 ToGuest::Mount(_) => break,
             }
         }
     });
-    work(&tasks, &port, &cancel)
+    work(&tasks, &inputs, &port, &cancel)
+}
+
+/// What the host asks for.
+enum Job {
+    Run(Box<Task>),
+    Interact(Box<Interaction>),
 }
 
 fn lock(port: &Mutex<File>) -> std::sync::MutexGuard<'_, File> {
     port.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn work(tasks: &Receiver<Box<Task>>, port: &Arc<Mutex<File>>, cancel: &AtomicBool) -> io::Result<()> {
-    while let Ok(task) = tasks.recv() {
+fn work(
+    jobs: &Receiver<Job>,
+    inputs: &Receiver<Input>,
+    port: &Arc<Mutex<File>>,
+    cancel: &AtomicBool,
+) -> io::Result<()> {
+    while let Ok(job) = jobs.recv() {
+        let task = match job {
+            Job::Run(task) => task,
+            Job::Interact(interaction) => {
+                make_mount_points(&interaction.sandbox)?;
+                let left = console::interact(&interaction, &Output(port.clone()), inputs);
+                rustix::fs::sync();
+                let message = left.map_or_else(|error| ToHost::Failed(error.to_string()), ToHost::Left);
+                frame::send(&mut *lock(port), &message)?;
+                continue;
+            }
+        };
         let Task { sandbox, limits, writing, jobserver } = *task;
         make_mount_points(&sandbox)?;
         // Open as long as the command runs, so that its tokens stay.
@@ -122,6 +154,7 @@ fn filled(path: &Path) -> io::Result<File> {
 }
 
 /// The output of a command, which goes to the host.
+#[derive(Clone)]
 struct Output(Arc<Mutex<File>>);
 
 impl Write for Output {

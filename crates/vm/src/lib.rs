@@ -19,6 +19,7 @@
 //! Needs root, since virtiofsd has to make files of all ids of a root. Out of scope: images over NBD.
 
 mod architecture;
+mod console;
 mod emulator;
 mod frame;
 mod guest;
@@ -28,6 +29,7 @@ mod machine;
 mod share;
 
 pub use architecture::Architecture;
+pub use console::{Console, become_console_if_asked};
 pub use emulator::{
     Accelerator, MissingRequirement, accelerator, missing_requirement, missing_requirement_for,
 };

@@ -7,6 +7,7 @@ use kilnyard_process::{CommandOutcome, End, Passed, Sample, Stalls, Traps, Watch
 use kilnyard_root::{Access, Operation, Sandbox, View};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::getpid;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,7 +30,7 @@ const CONSOLE_BYTES: usize = 4 << 10;
 const FRAMES_MAX: usize = 8;
 
 /// What a machine is like.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Its kernel.
     pub kernel: Kernel,
@@ -192,6 +193,11 @@ impl Machine {
     pub fn with_jobserver(mut self, path: Option<PathBuf>) -> Machine {
         self.jobserver = path;
         self
+    }
+
+    /// The port to the guest, and what comes from it.
+    pub(crate) fn ends(&mut self) -> (&mut UnixStream, &Receiver<io::Result<Frame<ToHost>>>) {
+        (&mut self.port, &self.frames)
     }
 
     /// What its kernel printed last.

@@ -8,7 +8,9 @@ use kilnyard_model::order::{MachineTerms, Processor};
 use kilnyard_process::{CommandOutcome, End, Limits, Sample, Watched, Writing};
 use kilnyard_root::tree::remove_beneath;
 use kilnyard_root::{SHARED, Sandbox, usage};
-use kilnyard_vm::{Accelerator, Architecture, Kernel, Machine, Shape, accelerator, missing_requirement_for};
+use kilnyard_vm::{
+    Accelerator, Architecture, Console, Kernel, Machine, Shape, accelerator, missing_requirement_for,
+};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -81,6 +83,18 @@ impl InMachine<'_> {
 impl Machines {
     pub(crate) fn new(yard: &Path) -> Machines {
         Machines { kernels: yard.join(KERNELS), found: Mutex::default() }
+    }
+
+    /// What a command on a terminal in a new machine needs.
+    pub(crate) fn console(
+        &self,
+        folder: PathBuf,
+        terms: MachineTerms,
+        sandbox: Sandbox,
+    ) -> Result<Console, String> {
+        let (kernel, accelerator) = self.kernel(terms.processor)?;
+        let shape = Shape { kernel, accelerator, cores: terms.cores, memory_bytes: terms.memory_bytes };
+        Ok(Console { shape, made: self.kernels.clone(), folder, sandbox, boots_within: BOOTS_WITHIN })
     }
 
     /// Whether a machine can be started.

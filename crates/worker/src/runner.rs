@@ -112,6 +112,8 @@ pub struct Entering<'a> {
     pub command: &'a CommandOrder,
     /// The path of a temporary file, which is removed at the end.
     pub specification: &'a Path,
+    /// The virtual machine that it runs in; absent if it runs on this machine.
+    pub machine: Option<MachineTerms>,
 }
 
 /// See the module documentation.

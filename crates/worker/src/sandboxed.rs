@@ -21,6 +21,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+/// The folder of the machine of a shell, relative to the folder of its root.
+const CONSOLE: &str = "console";
+
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sandboxed {
@@ -169,7 +172,14 @@ impl Runner for Sandboxed {
         let root = root.with_session()?.nesting(self.nesting(package));
         let mut sandbox = root.sandbox(entering.command);
         sandbox.is_interactive = true;
-        Ok(sandbox.run_interactively(entering.specification, run)?)
+        let Some(terms) = entering.machine else {
+            return Ok(sandbox.run_interactively(entering.specification, run)?);
+        };
+        let folder = yard.join(&root.plan().folder).join(CONSOLE);
+        let console = self.machines.console(folder, terms, sandbox).map_err(io::Error::other)?;
+        let ended = console.command(entering.specification).and_then(run);
+        fs_err::remove_file(entering.specification)?;
+        Ok(ended?)
     }
 }
 

@@ -70,7 +70,8 @@ fn here(
         say!("the root of {package}, as it failed; your changes stay until it fails again");
     }
     let specification = &yard.path(&format!("state/shell-{}.json", std::process::id()));
-    let entering = Entering { package, order: &order, local: &local, command, specification };
+    let machine = yard.config.tables.settings_of(package).terms.machine;
+    let entering = Entering { package, order: &order, local: &local, command, specification, machine };
     let code =
         worker.enter_failed_root(&entering, &mut |mut command| Ok(command.status()?.code().unwrap_or(1)));
     exit_code(code.context(Kind::Machine, "enter the root")?)

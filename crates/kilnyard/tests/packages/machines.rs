@@ -61,11 +61,27 @@ fn same_bytes(shared: &Shared) {
         "{plan}"
     );
     yard.run(&["build", "--force", "one"]).exits(0).says(&["1 unchanged"]);
-    // A failed root is entered on this machine.
+    // A failed root is entered in a machine, too.
     yard.run(&["build", "--force", "broken"]).exits(1);
     yard.run(&["log", "broken", "build"]).exits(0).says(&["-cloud-amd64"]);
     let print = ["shell", "broken", "--", "cat", "/build/broken-1.0/left"];
     assert_eq!(yard.run(&print).exits(0).stdout, "left\n");
+    let kernel = ["shell", "broken", "--", "sh", "-c", "cat; uname -r; exit 7"];
+    let ended = yard.run(&kernel).exits(7);
+    assert!(ended.stdout.trim().ends_with("-cloud-amd64"), "{}", ended.stdout);
+    // With a terminal of this size.
+    let shell = format!(
+        "stty columns 97 rows 31; {} --yard {} shell broken -- sh -c 'stty size; tty; read line; echo got $line'",
+        program().display(),
+        yard.folder.display()
+    );
+    let mut script = Command::new("script");
+    script.args(["-qec", &shell, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = script.spawn().unwrap();
+    script.stdin.take().unwrap().write_all(b"typed\n").unwrap();
+    let shown = script.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(text.contains("31 97\r\n/dev/pts/") && text.contains("got typed\r\n"), "{text}");
     assert!(yard.is_clean());
     let folder = yard.folder.display().to_string();
     assert!(!processes().iter().any(|(_, line)| line.contains("qemu") && line.contains(&folder)));

@@ -9,9 +9,9 @@ use kilnyard_farm::relay::{self, First};
 use kilnyard_farm::shell::{self, FromShell, PART_BYTES_MAX, Size, ToShell, Wanted};
 use kilnyard_model::foreign::Foreign;
 use kilnyard_model::order::CommandOrder;
+use kilnyard_process::{RawMode, own_screen};
 use kilnyard_worker::RootFolder;
 use kilnyard_yard::remedy::Remedy;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -44,7 +44,8 @@ pub fn run(yard: &Yard, worker: &str, package: &str, command: CommandOrder) -> R
     })?;
     let is_on_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let terminal = is_on_terminal.then(size);
-    let wanted = Wanted { package: package.to_owned(), command, terminal };
+    let machine = yard.config.tables.settings_of(package).terms.machine;
+    let wanted = Wanted { package: package.to_owned(), command, terminal, machine };
     let order = serde_json::to_value(&wanted).or_internal("write the request")?;
     let lost = "talk to kilnyard serve";
     relay::write(&mut stream, &First::Shell { worker: worker.to_owned(), order }, b"")
@@ -73,7 +74,7 @@ pub fn run(yard: &Yard, worker: &str, package: &str, command: CommandOrder) -> R
             say!(
                 "the root of {package} on {worker}, as it failed; your changes stay until it fails there again"
             );
-            raw = Raw::enter();
+            raw = RawMode::enter();
         }
         let written = match printed {
             FromShell::Errors => io::stderr().write_all(&body),
@@ -120,27 +121,7 @@ fn watch(mut terminal: Option<Size>, sending: &Mutex<UnixStream>, closing: &Unix
     }
 }
 
-/// The size of the terminal; that of old ones if it does not say.
 fn size() -> Size {
-    let known = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
-    known.map_or(Size { columns: 80, rows: 24 }, |size| Size { columns: size.ws_col, rows: size.ws_row })
-}
-
-/// The terminal while every key is for the shell. It is restored when this is dropped.
-struct Raw(Termios);
-
-impl Raw {
-    fn enter() -> Option<Raw> {
-        let before = tcgetattr(io::stdin()).ok()?;
-        let mut modes = before.clone();
-        modes.make_raw();
-        tcsetattr(io::stdin(), OptionalActions::Drain, &modes).ok()?;
-        Some(Raw(before))
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0);
-    }
+    let (columns, rows) = own_screen();
+    Size { columns, rows }
 }

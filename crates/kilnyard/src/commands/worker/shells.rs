@@ -155,7 +155,8 @@ impl Shells {
         let specification = &folder.join(format!("state/shell-{id}.json"));
         let (package, command) = (wanted.package.as_str(), &wanted.command);
         say!("a shell of the yard enters the root of {package}");
-        let entering = Entering { package, order: &order, local: &local, command, specification };
+        let machine = wanted.machine;
+        let entering = Entering { package, order: &order, local: &local, command, specification, machine };
         let code = worker.enter_failed_root(&entering, &mut |command| start(command, wanted.terminal));
         code.map_err(|error| failed(&error))
     }

@@ -325,8 +325,8 @@ pub struct MachineTerms {
     pub cores: u32,
     /// The size of its memory.
     pub memory_bytes: u64,
-    /// Whether its commands may run on the worker's machine, if that has no virtual machines: nobody asked for one, but what
-    /// the package executes stalls other cores.
+    /// Whether its commands may run on the worker's machine, if that has no virtual machines: the yard's owner did not ask for
+    /// one, but what the package executes stalls other cores.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_optional: bool,
     /// Its processor, if it is another one than that of the worker's machine.

@@ -68,6 +68,13 @@ const ALLOWED: &[(&str, &[Door], &str)] = &[
         "a separate process: its argument describes its device, and its parent reads its errors",
     ),
     ("crates/vm/src/guest.rs", &[Print, Exit], "process 1 of another machine, whose console the host reads"),
+    (
+        "crates/vm/src/console.rs",
+        &[Environment, Print, Exit],
+        "a separate process: its argument describes a machine, and its terminal is that of the command there",
+    ),
+    ("crates/vm/src/bin/kilnyard-guest.rs", &[Print], "a program: it says that it is no command"),
+    ("crates/process/src/terminal.rs", &[Print], "the terminal of this process, for a command elsewhere"),
 ];
 
 /// Token sequences, and the door that each goes through.

@@ -1,6 +1,9 @@
 //! Packages built in virtual machines.
 
 use crate::fixtures::{Packages, Shared, Trial, good, processes, slow};
+use crate::support::program;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 pub const CASES: &[Trial] = &[
     ("a_package_from_a_virtual_machine_has_the_same_bytes", same_bytes),

@@ -18,6 +18,7 @@ mod archive;
 mod arm;
 mod elf;
 mod emulation;
+pub mod symptom;
 mod x86;
 
 pub use archive::{ScanError, scan};

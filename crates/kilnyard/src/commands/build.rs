@@ -8,8 +8,9 @@ use crate::expectations::{Judgement, judge, success_note};
 use crate::family::{Family, Published, Publishing, Set};
 use crate::plan::Forced;
 use crate::run::door::Door;
+use crate::run::kernel_time::{KernelTime, Readings};
 use crate::run::view::{Drawn, Events, Live, Plain, View};
-use crate::run::{Options, OtherMachines, Run, RunOutcome};
+use crate::run::{Options, OtherMachines, Run, RunOutcome, host_name};
 use crate::servers::note_build;
 use crate::yard::{Lock, Verified, Yard, bring, store_error};
 use crate::{mirror, plan, report, signals, words};
@@ -21,6 +22,7 @@ use kilnyard_model::result::PackageState;
 use kilnyard_store::{EventKind, ForcedRun, Note, Number, RunState, Store};
 use kilnyard_yard::notify::Notifier;
 use kilnyard_yard::revoked::{self, Revoked};
+use kilnyard_yard::shape::Shape;
 use serde_json::json;
 use std::collections::HashSet;
 use std::io::Read;
@@ -231,13 +233,18 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     let run = Run { yard, store: &mut *store, planned, distfiles: distfiles.clone(), options: run_options };
     note("");
     let notifier = Notifier::start(yard, |text| say!("warning: {text}"));
+    let kernel_time = KernelTime::watch();
     let outcome = run.run(view.as_mut())?;
     drop(view);
+    let readings = kernel_time.end();
     if outcome.state == RunState::Running {
         say!("another machine continues the run");
         return Ok(ExitCode::SUCCESS);
     }
     report_left_over(yard);
+    if let Some(run) = outcome.run.filter(|_| readings.are_enough()) {
+        report_stalls(yard, &*store, run, &readings)?;
+    }
     note("publishing and reporting");
     let (set, digest) = match outcome.has_rescanned && signals::count() == 0 {
         true => resolved_again(yard, &*store, &distfiles, &say)?,
@@ -527,6 +534,23 @@ fn summary(
         );
         say!("for {}:\n  {}", published.line_for, published.line);
     }
+}
+
+/// Reports packages whose builds seem to have stalled this machine's other cores, where no counter shows it.
+fn report_stalls(yard: &Yard, store: &dyn Store, run: u64, readings: &Readings) -> Result<()> {
+    let builds = store.builds_in(run).map_err(store_error)?;
+    let cores = Shape::of(yard).machine.cores;
+    for suspect in readings.suspects(&builds, &host_name(), cores).iter().take(SHOWN_MAX) {
+        say!(
+            "note: while {} was built, {:.1} cores more than otherwise were in the kernel, which no build accounts for ({:.1} % sure): \
+             it may stall all cores (docs/machines.md)",
+            suspect.package,
+            suspect.cores,
+            // Rounding must not make it certain.
+            (suspect.confidence * 100.0).min(99.9)
+        );
+    }
+    Ok(())
 }
 
 /// Reports failures, grouped by cause.

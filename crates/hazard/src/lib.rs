@@ -18,6 +18,7 @@ mod archive;
 mod arm;
 mod elf;
 mod emulation;
+pub mod split_lock;
 pub mod symptom;
 mod x86;
 

@@ -22,6 +22,7 @@ mod fetch;
 mod follow;
 mod gathering;
 mod helpers;
+pub mod kernel_log;
 pub mod kernel_time;
 mod link;
 mod live;

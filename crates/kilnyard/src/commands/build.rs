@@ -8,6 +8,7 @@ use crate::expectations::{Judgement, judge, success_note};
 use crate::family::{Family, Published, Publishing, Set};
 use crate::plan::Forced;
 use crate::run::door::Door;
+use crate::run::kernel_log;
 use crate::run::kernel_time::{KernelTime, Readings};
 use crate::run::view::{Drawn, Events, Live, Plain, View};
 use crate::run::{Options, OtherMachines, Run, RunOutcome, host_name};
@@ -242,7 +243,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         return Ok(ExitCode::SUCCESS);
     }
     report_left_over(yard);
-    if let Some(run) = outcome.run.filter(|_| readings.are_enough()) {
+    if let Some(run) = outcome.run {
         report_stalls(yard, &*store, run, &readings)?;
     }
     note("publishing and reporting");
@@ -538,8 +539,20 @@ fn summary(
 
 /// Reports packages whose builds seem to have stalled this machine's other cores, where no counter shows it.
 fn report_stalls(yard: &Yard, store: &dyn Store, run: u64, readings: &Readings) -> Result<()> {
+    let Some(since_seconds) = readings.since_seconds() else { return Ok(()) };
+    let locks = kernel_log::read();
+    if locks.is_empty() && !readings.are_enough() {
+        return Ok(());
+    }
     let builds = store.builds_in(run).map_err(store_error)?;
     let cores = Shape::of(yard).machine.cores;
+    for (program, count, packages) in kernel_log::split_locks(locks, &builds, &host_name(), since_seconds) {
+        say!(
+            "note: the kernel slowed {program} down {}, which locked the bus of all cores (split locks), while these were built: {} (docs/machines.md)",
+            words::count(count as u64, "time"),
+            packages.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ")
+        );
+    }
     for suspect in readings.suspects(&builds, &host_name(), cores).iter().take(SHOWN_MAX) {
         say!(
             "note: while {} was built, {:.1} cores more than otherwise were in the kernel, which no build accounts for ({:.1} % sure): \

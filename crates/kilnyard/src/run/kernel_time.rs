@@ -47,6 +47,11 @@ impl KernelTime {
 pub struct Readings(Vec<Reading>);
 
 impl Readings {
+    /// When the first was made, in seconds since 1970.
+    pub fn since_seconds(&self) -> Option<f64> {
+        self.0.first().map(|first| first.at_seconds)
+    }
+
     /// Whether they can say anything of a build.
     pub fn are_enough(&self) -> bool {
         self.0.len() > 2 * INTERVALS_MIN

@@ -79,6 +79,19 @@ note = "ask <upstream> & wait"
 "#;
 
 #[test]
+fn what_stalls_all_cores_gets_one_unless_the_owner_decided() {
+    let text = debian("[package.zlib]\nmemory = \"4G\"\n[package.zsh]\nmachine = \"none\"\n");
+    let confined = settings(&text, "zlib").confined(1e6);
+    assert!(confined.is_confined() && confined.terms.jobs_max == Some(1));
+    assert_eq!(
+        confined.terms.machine.map(|machine| (machine.cores, machine.memory_bytes)),
+        Some((1, 4 << 30))
+    );
+    assert_eq!(settings(&text, "zlib").confined(10.0), settings(&text, "zlib"));
+    assert_eq!(settings(&text, "zsh").confined(1e6), settings(&text, "zsh"));
+}
+
+#[test]
 fn every_key_has_its_effect_on_its_package_alone() {
     let text = debian(EVERYTHING);
     let expected = PackageSettings {
@@ -100,6 +113,7 @@ fn every_key_has_its_effect_on_its_package_alone() {
         expected_failure: Some(ExpectedFailure { because: Some("gcc 14".to_owned()) }),
         note: Some("ask <upstream> & wait".to_owned()),
         has_network: true,
+        is_machine_set: false,
     };
     assert_eq!(settings(&text, "zlib"), expected);
     assert_eq!(settings(&text, "zlib2"), PackageSettings::default());

@@ -111,7 +111,7 @@ pub struct PackageSettings {
     /// Whether its build has network access.
     pub has_network: bool,
     /// Whether the yard's owner decided where its commands run.
-    is_machine_set: bool,
+    pub is_machine_set: bool,
 }
 
 impl PackageSettings {

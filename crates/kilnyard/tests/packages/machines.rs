@@ -74,7 +74,7 @@ fn same_bytes(shared: &Shared) {
     assert!(ended.stdout.trim().ends_with("-cloud-amd64"), "{}", ended.stdout);
     // With a terminal of this size.
     let shell = format!(
-        "stty columns 97 rows 31; {} --yard {} shell broken -- sh -c 'stty size; tty; read line; echo got $line'",
+        "stty columns 97 rows 31; {} --yard {} shell broken -- sh -c 'stty size; read line; echo got $line'",
         program().display(),
         yard.folder.display()
     );
@@ -84,7 +84,7 @@ fn same_bytes(shared: &Shared) {
     script.stdin.take().unwrap().write_all(b"typed\n").unwrap();
     let shown = script.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&shown.stdout);
-    assert!(text.contains("31 97\r\n/dev/pts/") && text.contains("got typed\r\n"), "{text}");
+    assert!(text.contains("31 97\r\n") && text.contains("got typed\r\n"), "{text}");
     assert!(yard.is_clean());
     let folder = yard.folder.display().to_string();
     assert!(!processes().iter().any(|(_, line)| line.contains("qemu") && line.contains(&folder)));

@@ -13,8 +13,6 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// All of them.
-    pub const ALL: [Architecture; 2] = [Architecture::X86_64, Architecture::Aarch64];
     /// That of this machine; absent if machines cannot have it.
     pub const OWN: Option<Architecture> = if cfg!(target_arch = "x86_64") {
         Some(Architecture::X86_64)
@@ -23,11 +21,6 @@ impl Architecture {
     } else {
         None
     };
-
-    /// The architecture of this name.
-    pub fn parse(name: &str) -> Option<Architecture> {
-        Architecture::ALL.into_iter().find(|one| one.as_str() == name)
-    }
 
     /// Its name.
     pub fn as_str(self) -> &'static str {

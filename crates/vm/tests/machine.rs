@@ -357,7 +357,6 @@ fn does_not_boot() {
     assert!(error.starts_with("the virtual machine "), "{error}");
 }
 
-/// Machines that are started, and killed at moments spread over their lives.
 fn network() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -401,6 +400,7 @@ fn jobserver() {
     assert_eq!((outcome.end, text.as_str()), (End::Exit(0), "+\n124\n"));
 }
 
+/// Machines that are started, and killed at moments spread over their lives.
 fn in_a_row() {
     let count = std::env::var(COUNT_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(COUNT);
     let yard = Yard::new();

@@ -190,7 +190,7 @@ fn measured<T>(folder: &Path, action: &mut dyn FnMut(&AtomicU64) -> T) -> T {
 }
 
 /// What a guest may have put in the place of the folders that this machine reads next would lead it elsewhere.
-fn check(shared: &Path) -> io::Result<()> {
+pub(crate) fn check(shared: &Path) -> io::Result<()> {
     for name in ["upper", "work"] {
         if !fs_err::symlink_metadata(shared.join(name))?.is_dir() {
             return Err(io::Error::other(format!(

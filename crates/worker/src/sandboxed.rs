@@ -3,7 +3,7 @@
 
 use crate::apart::Apart;
 use crate::layers::{Image, Layers};
-use crate::machines::Machines;
+use crate::machines::{Machines, check};
 use crate::memory::{Memory, Reservation};
 use crate::remover::Remover;
 use crate::roots::{BuildFacts, Planned, RootResources, in_machine};
@@ -13,7 +13,7 @@ use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::{Input, InputText, MachineTerms, RootOrder};
 use kilnyard_process::{CommandOutcome, End, Sample, Watched, run_watched};
 use kilnyard_root::sandbox::RunError;
-use kilnyard_root::{Form, Nesting, used_bytes};
+use kilnyard_root::{Form, Nesting, SHARED, used_bytes};
 use kilnyard_schedule::Files;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The folder of the machine of a shell, relative to the folder of its root.
+/// The folder of the machine of a shell, before the id of its process, relative to the folder of its root.
 const CONSOLE: &str = "console";
 
 /// See the module documentation.
@@ -168,6 +168,10 @@ impl Runner for Sandboxed {
         let Entering { package, order, local, .. } = *entering;
         let Settings { yard, ids, .. } = &*self.settings;
         let root = RootFolder::of_failed(yard, package, ids, &local.layers).of_root_order(order, local);
+        // What a virtual machine left may lead elsewhere.
+        if root.path().join(SHARED).exists() {
+            check(&root.path().join(SHARED))?;
+        }
         // The fakeroot session lasts as long as `root`.
         let root = root.with_session()?.nesting(self.nesting(package));
         let mut sandbox = root.sandbox(entering.command);
@@ -175,10 +179,12 @@ impl Runner for Sandboxed {
         let Some(terms) = entering.machine else {
             return Ok(sandbox.run_interactively(entering.specification, run)?);
         };
-        let folder = yard.join(&root.plan().folder).join(CONSOLE);
+        // Of this process: one that was killed has left its own.
+        let folder = root.path().join(format!("{CONSOLE}-{}", std::process::id()));
         let console = self.machines.console(folder, terms, sandbox).map_err(io::Error::other)?;
         let ended = console.command(entering.specification).and_then(run);
         fs_err::remove_file(entering.specification)?;
+        check(&root.path().join(SHARED))?;
         Ok(ended?)
     }
 }

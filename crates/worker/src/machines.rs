@@ -200,3 +200,22 @@ pub(crate) fn check(shared: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_that_a_machine_replaced_are_not_used() {
+        let shared = tempfile::tempdir().unwrap();
+        for name in ["upper", "work", "elsewhere"] {
+            fs_err::create_dir(shared.path().join(name)).unwrap();
+        }
+        check(shared.path()).unwrap();
+        fs_err::remove_dir(shared.path().join("upper")).unwrap();
+        assert!(check(shared.path()).is_err());
+        fs_err::os::unix::fs::symlink("elsewhere", shared.path().join("upper")).unwrap();
+        let error = check(shared.path()).unwrap_err().to_string();
+        assert!(error.contains("replaced the folder upper"), "{error}");
+    }
+}

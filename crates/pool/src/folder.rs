@@ -51,9 +51,13 @@ pub(crate) fn keeper(folder: &Path) -> Result<String, PoolError> {
         "#!/bin/sh\n\
          # A pilot of Kilnyard. Its command, environment and files are in a folder that only its user can enter.\n\
          folder={}\n\
-         trap 'kill -TERM \"$pilot\" 2>/dev/null' TERM\n\
+         pilot=\n\
+         is_stopped=\n\
+         trap 'if [ -n \"$pilot\" ]; then kill -TERM \"$pilot\" 2>/dev/null; else is_stopped=1; fi' TERM\n\
          /bin/sh \"$folder/run\" &\n\
          pilot=$!\n\
+         # The signal may come before the number of the pilot is known.\n\
+         if [ -n \"$is_stopped\" ]; then kill -TERM \"$pilot\" 2>/dev/null; fi\n\
          wait \"$pilot\"\n\
          code=$?\n\
          # A signal ends the wait, not the pilot, which ends its builds first.\n\
@@ -137,6 +141,23 @@ mod tests {
         assert!(again.line().contains("File exists"), "{}", again.line());
         remove(&folder).unwrap();
         remove(&folder).unwrap();
+    }
+
+    /// The shell signals itself between starting the pilot and keeping its number, a moment that a busy machine makes long.
+    #[test]
+    fn a_keeper_keeps_a_signal_that_comes_before_the_number_of_its_pilot() {
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path().join("out");
+        let script = format!("trap 'exit 7' TERM; echo on > {}; while :; do sleep 0.05; done", out.display());
+        let folder = make(parent.path(), &PilotName::parse("a").unwrap(), &launch(&script)).unwrap();
+        let early = format!(
+            "/bin/sh \"$folder/run\" &\nuntil [ -e {} ]; do sleep 0.05; done\nkill -TERM $$\n",
+            out.display()
+        );
+        let keeper = keeper(&folder).unwrap().replacen("/bin/sh \"$folder/run\" &\n", &early, 1);
+        let mut child = Command::new("timeout").args(["20", "/bin/sh", "-c", &keeper]).spawn().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+        assert!(!folder.exists());
     }
 
     #[test]

@@ -105,9 +105,13 @@ umask 077
 cd -- "$1" || exit 71
 exec 9>"$2/lock"
 flock -n 9 || exit 72
-trap 'kill -TERM "$pilot" 2>/dev/null' TERM
+pilot=
+is_stopped=
+trap 'if [ -n "$pilot" ]; then kill -TERM "$pilot" 2>/dev/null; else is_stopped=1; fi' TERM
 /bin/sh "$1/$2/run" &
 pilot=$!
+# The signal may come before the number of the pilot is known.
+if [ -n "$is_stopped" ]; then kill -TERM "$pilot" 2>/dev/null; fi
 echo "$$" > "$2/pid.new" && mv -- "$2/pid.new" "$2/pid"
 wait "$pilot"
 code=$?

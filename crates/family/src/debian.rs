@@ -113,7 +113,7 @@ impl family::FamilyEntry for DebianEntry {
     fn commands(&self, all: Command) -> Command {
         let check = check::Check::augment_args(Command::new(CHECK));
         let lock = lock::Options::augment_args(Command::new(LOCK));
-        all.subcommand(check.about("List the sources of the release that cannot be built, and why"))
+        all.subcommand(check.about("List the sources of the release that cannot be built, and why; of RPM repositories, what cannot be installed, too"))
             .subcommand(
                 lock.about("Write kilnyard.lock, so that runs repeat with the same sources and indexes"),
             )
@@ -121,7 +121,14 @@ impl family::FamilyEntry for DebianEntry {
 
     fn perform(&self, name: &str, arguments: &ArgMatches, program: &dyn Program) -> Result<Option<ExitCode>> {
         match name {
-            CHECK => check::run(&program.yard()?, &read(arguments)?, program).map(Some),
+            CHECK => {
+                let yard = program.yard()?;
+                // Another family may have the command, too.
+                match yard.config.family.of::<Debian>() {
+                    Some(debian) => check::run(&yard, debian, &read(arguments)?, program).map(Some),
+                    None => Ok(None),
+                }
+            }
             LOCK => {
                 let options = read(arguments)?;
                 program.each(&|yard| lock::run(yard, &options, program)).map(Some)
@@ -187,7 +194,7 @@ impl Family for Debian {
             return None;
         }
         if let Some(processor) = self.processor {
-            return kilnyard_worker::missing_machine(processor).map(|(reason, package)| {
+            return kilnyard_worker::missing_machine(Some(processor), None).map(|(reason, package)| {
                 (
                     reason,
                     package.map_or_else(

@@ -107,6 +107,19 @@ impl IdMap {
         Some(IdMap { users, groups: swapped(&self.groups, one, other)?, mapper: self.mapper })
     }
 
+    /// A map of the same ids in their order, whose root user is the user of this process.
+    pub fn in_order(&self) -> IdMap {
+        // SAFETY: these calls have no preconditions and cannot fail.
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        IdMap { users: ordered(&self.users, user), groups: ordered(&self.groups, group), mapper: self.mapper }
+    }
+
+    /// This map as root of a user namespace with the other map writes it. `None` if that namespace lacks one of the ids.
+    pub fn within(&self, space: &IdMap) -> Option<IdMap> {
+        let users = seen(&self.users, &space.users)?;
+        Some(IdMap { users, groups: seen(&self.groups, &space.groups)?, mapper: Mapper::Root })
+    }
+
     /// Whether the map is for an ordinary user of the machine.
     pub fn is_ordinary(&self) -> bool {
         self.mapper != Mapper::Root
@@ -150,6 +163,29 @@ fn inside(lines: &[(u32, u32, u32)], id: u32) -> Option<u32> {
     })
 }
 
+fn ordered(lines: &[(u32, u32, u32)], own: u32) -> Vec<(u32, u32, u32)> {
+    let mut parts: Vec<(u32, u32)> = lines.iter().map(|&(_, outside, count)| (outside, count)).collect();
+    parts.sort_unstable_by_key(|&(outside, _)| (outside != own, outside));
+    let mut ordered: Vec<(u32, u32, u32)> = Vec::new();
+    let mut next = 0;
+    for (outside, count) in parts {
+        match ordered.last_mut() {
+            Some((_, first, length)) if *first != own && *first + *length == outside => *length += count,
+            _ => ordered.push((next, outside, count)),
+        }
+        next += count;
+    }
+    ordered
+}
+
+fn seen(lines: &[(u32, u32, u32)], space: &[(u32, u32, u32)]) -> Option<Vec<(u32, u32, u32)>> {
+    let seen = |&(own, outside, count): &(u32, u32, u32)| {
+        let first = inside(space, outside)?;
+        (inside(space, outside + (count - 1)) == Some(first + (count - 1))).then_some((own, first, count))
+    };
+    lines.iter().map(seen).collect()
+}
+
 fn swapped(lines: &[(u32, u32, u32)], one: u32, other: u32) -> Option<Vec<(u32, u32, u32)>> {
     let (of_one, of_other) = (outside(lines, one)?, outside(lines, other)?);
     let mut cut = vec![(one, of_other, 1), (other, of_one, 1)];
@@ -191,6 +227,23 @@ fn range_in(line: &str, name: &str, id: u32) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_map_is_seen_from_a_namespace_of_the_same_ids() {
+        // SAFETY: these calls have no preconditions and cannot fail.
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let line = |own| vec![(0, own, 1), (1, 100_000, 65_535)];
+        let map = IdMap { users: line(user), groups: line(group), mapper: Mapper::Helper };
+        let swapped = map.with_swapped(1000, 61_200).unwrap().with_swapped(0, 7).unwrap();
+        assert_eq!(swapped.in_order(), map);
+        let seen = swapped.within(&map).unwrap();
+        assert_eq!(seen.mapper, Mapper::Root);
+        for id in 0..65_536 {
+            assert_eq!(seen.user_outside(id), map.user_inside(swapped.user_outside(id).unwrap()), "{id}");
+            assert_eq!(seen.group_outside(id), map.group_inside(swapped.group_outside(id).unwrap()), "{id}");
+        }
+        assert_eq!(IdMap { users: vec![(0, 99_999, 2)], ..map.clone() }.within(&map), None);
+    }
 
     #[test]
     fn two_users_change_places() {

@@ -87,8 +87,9 @@ fn screen() -> Screen {
 
 /// Passes on what is typed and what is printed, until the command ends. Returns its exit code.
 fn converse(mut machine: Machine, sandbox: &Sandbox, mut size: Option<Screen>) -> io::Result<i32> {
+    let sandbox = machine.seen_by_guest(sandbox)?;
     let (port, frames) = machine.ends();
-    frame::send(port, &ToGuest::Interact(Box::new(Interaction { sandbox: sandbox.clone(), screen: size })))?;
+    frame::send(port, &ToGuest::Interact(Box::new(Interaction { sandbox, screen: size })))?;
     let mut to_guest = port.try_clone()?;
     // Not waited for: it may wait for input when the command has ended.
     std::thread::spawn(move || {

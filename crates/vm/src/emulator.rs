@@ -2,11 +2,11 @@
 
 use crate::machine::{Machine, Shape};
 use crate::{Architecture, Kernel, MachineError};
+use kilnyard_root::IdMap;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -43,8 +43,10 @@ impl fmt::Display for Accelerator {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingRequirement {
     /// Files of a root belong to many users.
-    #[error("virtual machines need root: files of a root belong to users that only root can act for")]
-    Root,
+    #[error(
+        "virtual machines need newuidmap, and a range of ids for this user in /etc/subuid and /etc/subgid"
+    )]
+    Ids,
     /// A program is not installed.
     #[error("{program} is not installed; it {purpose}")]
     Program {
@@ -65,23 +67,23 @@ impl MissingRequirement {
     pub fn package(&self) -> Option<&'static str> {
         match self {
             MissingRequirement::Program { package, .. } => Some(package),
-            MissingRequirement::Root | MissingRequirement::Processor => None,
+            MissingRequirement::Ids => Some("uidmap"),
+            MissingRequirement::Processor => None,
         }
     }
 }
 
-/// The first requirement for virtual machines with the processor of this one that it does not meet; `None` if it meets all.
-pub fn missing_requirement() -> Option<MissingRequirement> {
-    match Architecture::OWN {
-        Some(own) => missing_requirement_for(own),
-        None => Some(MissingRequirement::Processor),
-    }
-}
-
-/// The first requirement for virtual machines that this machine does not meet; `None` if it meets all.
-pub fn missing_requirement_for(architecture: Architecture) -> Option<MissingRequirement> {
-    if !rustix::process::geteuid().is_root() {
-        return Some(MissingRequirement::Root);
+/// The first requirement for virtual machines that this machine does not meet; `None` if it meets all. Without an architecture,
+/// they have that of this machine. `ids` are those of roots, if they are known already.
+pub fn missing_requirement(
+    architecture: Option<Architecture>,
+    ids: Option<&IdMap>,
+) -> Option<MissingRequirement> {
+    let Some(architecture) = architecture.or(Architecture::OWN) else {
+        return Some(MissingRequirement::Processor);
+    };
+    if ids.is_some_and(IdMap::has_one_id) {
+        return Some(MissingRequirement::Ids);
     }
     let (emulator, package) = architecture.emulator();
     // Debian 12 has virtiofsd in QEMU's package, later releases in one of its own.
@@ -155,7 +157,7 @@ pub(crate) struct Descriptors {
 /// The user for processes without any right, who runs the emulator.
 const NO_USER: u32 = 65_534;
 
-/// The command that runs a machine, as a user without any right, if the device for KVM allows that.
+/// The command that runs a machine.
 pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
     let mebibytes = shape.memory_bytes.div_ceil(1 << 20);
     let architecture = shape.kernel.architecture;
@@ -175,9 +177,6 @@ pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
         (Accelerator::Emulation, Architecture::X86_64) => " tsc_early_khz=2000000 lpj=8000000 no_timer_check",
         _ => "",
     };
-    if let Some(group) = group(shape.accelerator) {
-        command.uid(NO_USER).gid(group);
-    }
     command
         .args(["-machine", &format!("{machine},memory-backend=memory")])
         .args(["-accel", accelerator, "-cpu", cpu, "-smp", &shape.cores.to_string()])
@@ -206,6 +205,18 @@ pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
             .args(["-device", "virtio-net-pci,netdev=network,romfile="]);
     }
     Some(command)
+}
+
+/// The user and the group that the emulator runs as, in a user namespace or outside of all; `None` if that can only be this
+/// user.
+pub(crate) fn unprivileged(accelerator: Accelerator, is_in_namespace: bool) -> Option<(u32, u32)> {
+    let group = group(accelerator)?;
+    match is_in_namespace {
+        // Another group is not one of the namespace.
+        true if group != NO_USER => None,
+        false if !rustix::process::geteuid().is_root() => None,
+        _ => Some((NO_USER, group)),
+    }
 }
 
 /// The group of the emulator; `None` if only this user can use the device.

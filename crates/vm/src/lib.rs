@@ -16,7 +16,8 @@
 //!
 //! A machine of another architecture has `kilnyard-guest` as process 1, which does the same and is compiled for that architecture.
 //!
-//! Needs root, since virtiofsd has to make files of all ids of a root. Out of scope: images over NBD.
+//! virtiofsd has to make files of all ids of a root. For an ordinary user, it and QEMU run in a user namespace with those ids.
+//! Out of scope: images over NBD.
 
 mod architecture;
 mod console;
@@ -27,12 +28,11 @@ mod initial;
 mod kernel;
 mod machine;
 mod share;
+mod users;
 
 pub use architecture::Architecture;
 pub use console::{Console, become_console_if_asked};
-pub use emulator::{
-    Accelerator, MissingRequirement, accelerator, missing_requirement, missing_requirement_for,
-};
+pub use emulator::{Accelerator, MissingRequirement, accelerator, missing_requirement};
 pub use guest::become_guest_if_started_as_process_1;
 pub use initial::check_program;
 pub use kernel::{Kernel, KernelError};

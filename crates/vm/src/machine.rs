@@ -2,7 +2,8 @@
 
 use crate::emulator::Descriptors;
 use crate::frame::{self, Frame, Shared, Task, ToGuest, ToHost};
-use crate::{Accelerator, Kernel, emulator, initial, share};
+use crate::users::Users;
+use crate::{Accelerator, Kernel, emulator, initial, share, users};
 use kilnyard_process::{CommandOutcome, End, Passed, Sample, Stalls, Traps, Watched};
 use kilnyard_root::{Access, Operation, Sandbox, View};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -82,6 +83,7 @@ pub struct Machine {
     shared: Vec<Shared>,
     shape: Shape,
     jobserver: Option<PathBuf>,
+    users: Option<Users>,
 }
 
 impl Machine {
@@ -101,9 +103,13 @@ impl Machine {
         let folder = &fs_err::canonicalize(folder)?;
         let shared = shared_by(sandboxes)?;
         let initial = fs_err::canonicalize(initial::made(&shape.kernel, made)?)?;
+        let users = Users::for_sandboxes(folder, sandboxes)?;
+        let space = users.as_ref().map(Users::space);
         let share = match &shared[..] {
             [] => None,
-            shared => Some(share::start(folder, shared).map(|(child, client)| (Ended(child), client))?),
+            shared => {
+                Some(share::start(folder, shared, space).map(|(child, client)| (Ended(child), client))?)
+            }
         };
         let (port, of_guest) = UnixStream::pair()?;
         port.set_write_timeout(Some(ENDS_WITHIN))?;
@@ -127,7 +133,14 @@ impl Machine {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let parent = getpid();
+        let user = emulator::unprivileged(shape.accelerator, users.is_some());
         let prepare = move || {
+            if let Some((user, group)) = user {
+                if let Some(space) = space {
+                    users::enter(space)?;
+                }
+                become_user(user, group)?;
+            }
             for number in &inherited {
                 // SAFETY: the descriptors are open in the parent until the child runs its program.
                 fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*number) }, FdFlags::empty())?;
@@ -169,6 +182,7 @@ impl Machine {
             shared,
             shape: shape.clone(),
             jobserver: None,
+            users,
         };
         machine.begin(began + within)
     }
@@ -193,6 +207,11 @@ impl Machine {
     pub fn with_jobserver(mut self, path: Option<PathBuf>) -> Machine {
         self.jobserver = path;
         self
+    }
+
+    /// A sandbox as the guest runs it.
+    pub(crate) fn seen_by_guest(&self, sandbox: &Sandbox) -> io::Result<Sandbox> {
+        self.users.as_ref().map_or_else(|| Ok(sandbox.clone()), |users| users.seen_by_guest(sandbox))
     }
 
     /// The port to the guest, and what comes from it.
@@ -222,12 +241,11 @@ impl Machine {
         observe: &mut dyn FnMut(Sample),
     ) -> CommandOutcome {
         let Watched { limits, writing, cancel, .. } = watched;
-        let task = Task {
-            sandbox: sandbox.clone(),
-            limits,
-            writing: writing.clone(),
-            jobserver: self.jobserver.clone(),
+        let sandbox = match self.seen_by_guest(sandbox) {
+            Ok(sandbox) => sandbox,
+            Err(error) => return CommandOutcome::of(End::SandboxFailed(error.to_string())),
         };
+        let task = Task { sandbox, limits, writing: writing.clone(), jobserver: self.jobserver.clone() };
         if let Err(error) = frame::send(&mut self.port, &ToGuest::Run(Box::new(task))) {
             return self.lost(&format!("takes no command: {error}"));
         }
@@ -360,6 +378,15 @@ fn cleaned(outcome: CommandOutcome, wall_seconds: f64, shape: &Shape) -> Command
         traps: Traps { emulated: number(outcome.traps.emulated), unaligned: number(outcome.traps.unaligned) },
         is_in_machine: true,
     }
+}
+
+/// Changes all ids of a new process. It makes only system calls.
+fn become_user(user: u32, group: u32) -> io::Result<()> {
+    let (user, group) = (rustix::process::Uid::from_raw(user), rustix::process::Gid::from_raw(group));
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    rustix::thread::set_thread_res_uid(user, user, user)?;
+    Ok(())
 }
 
 /// A process that is killed on drop.

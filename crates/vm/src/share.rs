@@ -5,13 +5,15 @@
 
 use crate::emulator::program;
 use crate::frame::Shared;
+use crate::users;
+use rustix::fs::StatVfsMountFlags;
 use rustix::io::FdFlags;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Resource, Signal, getpid, getppid, getrlimit, set_parent_process_death_signal};
 use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -23,11 +25,15 @@ const SOCKET: &str = "share.socket";
 /// The mount point, in the machine's folder.
 const FOLDER: &str = "share";
 
-/// Starts virtiofsd. Paths of `shared` must exist.
+/// Starts virtiofsd, in the user namespace of a descriptor if there is one. Paths of `shared` must exist.
 ///
 /// # Errors
 /// It cannot be started, or something cannot be mounted.
-pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<(Child, UnixStream)> {
+pub(crate) fn start(
+    folder: &Path,
+    shared: &[Shared],
+    space: Option<RawFd>,
+) -> io::Result<(Child, UnixStream)> {
     let parent = getpid();
     let path = program("virtiofsd").ok_or_else(|| io::Error::other("virtiofsd is not installed"))?;
     let at = folder.join(FOLDER);
@@ -43,7 +49,7 @@ pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<(Child, Unix
             }
         }
         let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
-        mounts.push((text(path)?, text(&target)?, *is_written));
+        mounts.push((text(path)?, text(&target)?, *is_written, kept_flags(path)?));
     }
     let mut command = Command::new(&path);
     // Passed on as it is: a program that makes the socket itself also locks a file by the socket's name.
@@ -55,14 +61,18 @@ pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<(Child, Unix
         .arg(format!("--fd={number}"))
         .args(["-o", &source, "-o", "cache=always", "-o", "sandbox=chroot", "-o", "xattr"])
         // One for each file that the guest knows: other builds need some, too.
-        .arg("--rlimit-nofile=65536")
+        .arg(format!("--rlimit-nofile={}", open_files_max()))
         .current_dir(folder)
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(fs_err::File::create(folder.join("share.said"))?.into_parts().0);
+    let kept = kept_flags(&at)?;
     let at = CString::new(at.as_os_str().as_bytes())?;
     let prepare = move || {
+        if let Some(space) = space {
+            users::enter(space)?;
+        }
         // virtiofsd makes files as the guest's users, who could not use the work folder of an overlay, whose mode is 0. The
         // guest's kernel judges permissions; a guest that does not could call itself root here anyway.
         set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
@@ -74,12 +84,12 @@ pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<(Child, Unix
         // The folders between the mount points are not for the guest to write to.
         let harmless = MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV;
         mount_bind(at.as_c_str(), at.as_c_str())?;
-        for (source, target, is_written) in &mounts {
+        for (source, target, is_written, kept) in &mounts {
             mount_bind(source.as_c_str(), target.as_c_str())?;
-            let flags = if *is_written { harmless } else { harmless | MountFlags::RDONLY };
+            let flags = if *is_written { harmless } else { harmless | MountFlags::RDONLY } | *kept;
             mount_remount(target.as_c_str(), flags, c"")?;
         }
-        mount_remount(at.as_c_str(), harmless | MountFlags::RDONLY, c"")?;
+        mount_remount(at.as_c_str(), harmless | MountFlags::RDONLY | kept, c"")?;
         die_with(parent)
     };
     // SAFETY: the closure makes only system calls, with paths that were made before.
@@ -94,6 +104,22 @@ pub(crate) fn start(folder: &Path, shared: &[Shared]) -> io::Result<(Child, Unix
             let _ = child.wait();
             Err(error)
         }
+    }
+}
+
+/// The flags of a path's mount that a user namespace cannot take away.
+fn kept_flags(path: &Path) -> io::Result<MountFlags> {
+    let flags = rustix::fs::statvfs(path)?.f_flag;
+    let is_kept = flags.contains(StatVfsMountFlags::NOEXEC);
+    Ok(if is_kept { MountFlags::NOEXEC } else { MountFlags::empty() })
+}
+
+/// The most files that virtiofsd may open: only root can have more than the limit of this process.
+fn open_files_max() -> u64 {
+    const WANTED: u64 = 65_536;
+    match rustix::process::geteuid().is_root() {
+        true => WANTED,
+        false => getrlimit(Resource::Nofile).maximum.unwrap_or(WANTED).min(WANTED),
     }
 }
 

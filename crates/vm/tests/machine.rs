@@ -6,10 +6,7 @@ use kilnyard_root::{
     Access, Flushes, Form, IdMap, Making, Nesting, Operation, Place, RootPlan, SHARED, Sandbox, User, View,
     probe,
 };
-use kilnyard_vm::{
-    Accelerator, Architecture, Kernel, Machine, Shape, accelerator, missing_requirement,
-    missing_requirement_for,
-};
+use kilnyard_vm::{Accelerator, Architecture, Kernel, Machine, Shape, accelerator, missing_requirement};
 use libtest_mimic::{Arguments, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -24,6 +21,9 @@ use std::time::{Duration, Instant};
 const BOOTS_WITHIN: Duration = Duration::from_secs(60);
 const PLAIN: User = User::Plain { user: 1000, group: 1000 };
 
+/// The folder for kernels of an ordinary user, who cannot write to that of the tests.
+const KERNELS_VARIABLE: &str = "KILNYARD_KERNELS";
+
 /// The argument that starts this program as the one to be killed.
 const VICTIM: &str = "kilnyard-victim";
 /// The number of machines in a row, of which each fourth is killed; the variable overrides it.
@@ -35,7 +35,8 @@ const COMPILES: &str = "cd /tmp; echo 'int puts(const char *); int main() { retu
 
 /// The folder for kernels, which outlives the test: the kernel is downloaded once.
 fn kernels() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels")
+    let own = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    std::env::var_os(KERNELS_VARIABLE).map_or_else(own, PathBuf::from)
 }
 
 fn main() {
@@ -43,11 +44,11 @@ fn main() {
     kilnyard_root::sandbox::become_sandbox_if_asked();
     kilnyard_process::become_inspector_if_asked();
     be_killed_if_asked();
-    let missing = missing_requirement();
+    let missing = missing_requirement(None, None);
     if let Some(missing) = &missing {
         eprintln!("skipped: {missing}");
     }
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("a_command_runs_as_in_a_sandbox_of_this_machine", as_in_a_sandbox),
         ("what_is_written_belongs_to_its_users_and_layers_stay", written),
         ("a_command_that_hangs_is_shown_from_inside", hangs),
@@ -58,6 +59,7 @@ fn main() {
         ("commands_of_a_machine_share_its_processors_by_a_jobserver", jobserver),
         ("machines_in_a_row_leave_nothing", in_a_row),
         ("a_machine_ends_with_the_process_that_started_it", parent_killed),
+        ("an_ordinary_user_has_machines", of_an_ordinary_user),
     ];
     let trials = tests.map(|(name, test)| {
         let trial = Trial::test(name, move || {
@@ -69,7 +71,7 @@ fn main() {
     let mut trials: Vec<Trial> = trials.into();
     // `soak/foreign` has what it needs.
     if let Some(root) = std::env::var_os(FOREIGN_VARIABLE).map(PathBuf::from) {
-        assert_eq!(missing_requirement_for(Architecture::Aarch64), None);
+        assert_eq!(missing_requirement(Some(Architecture::Aarch64), None), None);
         trials.push(Trial::test("32_bit_programs_run_in_a_machine_of_another_architecture", move || {
             foreign(&root);
             Ok(())
@@ -143,7 +145,7 @@ impl Yard {
     fn new() -> Yard {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let (ids, _) = IdMap::of_this_user("root", 0);
+        let (ids, _) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0);
         for part in [
             "base",
             "base/usr",
@@ -264,9 +266,9 @@ fn written() {
     assert_eq!((outcome.end, text.as_str()), (End::Exit(0), "own\nchanged\n"));
     let (first, _, _) = yard.ids.users[0];
     assert_eq!(first, 0);
-    let outside = yard.ids.users[0].1;
+    let outside = |id| yard.ids.user_outside(id).unwrap();
     let owner = |name: &str| fs::metadata(yard.upper(name)).unwrap().uid();
-    assert_eq!((owner("tmp/d/own"), owner("tmp/mine")), (outside, outside + 1000));
+    assert_eq!((owner("tmp/d/own"), owner("tmp/mine")), (outside(0), outside(1000)));
     assert_eq!(fs::metadata(yard.upper("tmp/link")).unwrap().nlink(), 2);
     assert_eq!(fs::metadata(yard.upper("tmp/mine")).unwrap().mode() & 0o7777, 0o4711);
     assert_eq!(fs::read_to_string(yard.folder.path().join("base/etc/known")).unwrap(), "of the base\n");
@@ -285,6 +287,50 @@ fn written() {
     let mut seen: Vec<String> = seen.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     seen.sort();
     assert_eq!(seen, ["tmp", "usr"]);
+}
+
+/// Becomes a user with subordinate ids. Arguments: the folder with files for /etc, the id, and the command.
+const AS_USER: &str = "etc=$1 id=$2; shift 2
+for file in passwd subuid subgid; do mount --bind \"$etc/$file\" \"/etc/$file\"; done
+exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \"$@\"";
+
+/// Runs other tests of this program as an ordinary user with a range of ids.
+fn of_an_ordinary_user() {
+    const ID: u32 = 0x7600_0000;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let line = format!("kilnyard-trial:x:{ID}:{ID}::/nonexistent:/bin/sh\n");
+    fs::write(folder.path().join("passwd"), users + &line).unwrap();
+    for file in ["subuid", "subgid"] {
+        fs::write(folder.path().join(file), format!("kilnyard-trial:{}:65536\n", ID + 1)).unwrap();
+        // It can be mounted over only if it exists.
+        fs::OpenOptions::new().append(true).create(true).open(format!("/etc/{file}")).unwrap();
+    }
+    shape();
+    let (own, program) = (folder.path().join("own"), folder.path().join("program"));
+    fs::copy("/proc/self/exe", &program).unwrap();
+    fs::create_dir(&own).unwrap();
+    let copied = Command::new("cp").arg("-r").arg(kernels()).arg(own.join("kernels")).status().unwrap();
+    assert!(copied.success());
+    let given = Command::new("chown").arg("-R").arg(format!("{ID}:{ID}")).arg(&own).status().unwrap();
+    assert!(given.success());
+    for test in [
+        "a_command_runs_as_in_a_sandbox_of_this_machine",
+        "what_is_written_belongs_to_its_users_and_layers_stay",
+        "a_machine_has_the_network_only_if_its_sandbox_has_it",
+    ] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-euc", AS_USER, "sh"]);
+        command.arg(folder.path()).arg(ID.to_string()).arg(&program).args(["--exact", test]);
+        command.env("USER", "kilnyard-trial").env("TMPDIR", &own).env(KERNELS_VARIABLE, own.join("kernels"));
+        let output = command.current_dir("/").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("1 passed"), "{test}: {said}");
+    }
 }
 
 fn hangs() {

@@ -7,9 +7,9 @@ use crate::RootFolder;
 use kilnyard_model::order::{MachineTerms, Processor};
 use kilnyard_process::{CommandOutcome, End, Limits, Sample, Watched, Writing};
 use kilnyard_root::tree::remove_beneath;
-use kilnyard_root::{SHARED, Sandbox, usage};
+use kilnyard_root::{IdMap, SHARED, Sandbox, usage};
 use kilnyard_vm::{
-    Accelerator, Architecture, Console, Kernel, Machine, Shape, accelerator, missing_requirement_for,
+    Accelerator, Architecture, Console, Kernel, Machine, Shape, accelerator, missing_requirement,
 };
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -31,9 +31,14 @@ pub(crate) struct Machines {
     found: Mutex<Vec<(Kernel, Accelerator)>>,
 }
 
-/// Why this machine cannot run virtual machines with a processor, and the Debian package that helps.
-pub fn missing_machine(processor: Processor) -> Option<(String, Option<&'static str>)> {
-    missing_requirement_for(architecture_of(processor)).map(|lack| (lack.to_string(), lack.package()))
+/// Why this machine cannot run virtual machines with a processor, by default its own, and the Debian package that helps. `ids`
+/// are those of the yard's roots, if they are known already.
+pub fn missing_machine(
+    processor: Option<Processor>,
+    ids: Option<&IdMap>,
+) -> Option<(String, Option<&'static str>)> {
+    let lack = missing_requirement(processor.map(architecture_of), ids)?;
+    Some((lack.to_string(), lack.package()))
 }
 
 /// The architecture of machines with a processor.
@@ -149,7 +154,7 @@ impl Machines {
     fn kernel(&self, processor: Option<Processor>) -> Result<(Kernel, Accelerator), String> {
         let own = Architecture::OWN.ok_or("no virtual machine can have this processor");
         let architecture = processor.map_or(own, |processor| Ok(architecture_of(processor)))?;
-        if let Some(lack) = missing_requirement_for(architecture) {
+        if let Some(lack) = missing_requirement(Some(architecture), None) {
             return Err(lack.to_string());
         }
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);

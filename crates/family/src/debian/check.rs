@@ -1,7 +1,7 @@
 //! `kilnyard check`: the sources of the release that cannot be built, and why.
 
+use super::Debian;
 use super::scan::Index;
-use super::{Debian, TITLE};
 use clap::Args;
 use kilnyard_ecosystem::debian::Settings;
 use kilnyard_ecosystem::debian::check::{Verdicts, check};
@@ -35,8 +35,7 @@ pub struct Check {
 /// The build profile under which the sources' own tests do not run.
 const NO_CHECKS: &str = "nocheck";
 
-pub fn run(yard: &Yard, options: &Check, program: &dyn Program) -> Result<ExitCode> {
-    let debian = yard.config.family.require::<Debian>(TITLE)?;
+pub fn run(yard: &Yard, debian: &Debian, options: &Check, program: &dyn Program) -> Result<ExitCode> {
     let mut settings = debian.settings();
     program.catch_signals();
     ensure_scanned(yard, interrupt::cancel(), &|text| program.say(text))?;

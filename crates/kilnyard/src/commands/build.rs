@@ -22,6 +22,7 @@ use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
 use kilnyard_store::{EventKind, ForcedRun, Note, Number, RunState, Store};
 use kilnyard_yard::notify::Notifier;
+use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::revoked::{self, Revoked};
 use kilnyard_yard::shape::Shape;
 use serde_json::json;
@@ -154,6 +155,14 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         say!("try: {remedy}");
         plan::current_plan(yard, &mut *yard.store()?)?;
         return Ok(ExitCode::from(Kind::Machine as u8));
+    }
+    let machine = yard.config.tables.usual_machine().filter(|machine| !machine.is_optional);
+    let missing =
+        machine.and_then(|machine| kilnyard_worker::missing_machine(machine.processor, Some(&yard.ids())));
+    if let (false, Some((reason, package))) = (options.dry_run, missing) {
+        let remedy =
+            package.map_or_else(|| "docs/machines.md".into(), |package| Remedy::packages(&[package]));
+        return Err(Error::new(Kind::Machine, reason).hint(remedy));
     }
     if !options.dry_run {
         check_names(yard, &options.packages)?;

@@ -13,7 +13,7 @@ use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Mechanism, Weights};
 use kilnyard_root::sandbox::{Need, RunError};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
-use kilnyard_vm::{Architecture, Kernel, accelerator, missing_requirement, missing_requirement_for};
+use kilnyard_vm::{Architecture, Kernel, accelerator, missing_requirement};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::host;
 use kilnyard_yard::remedy::Remedy;
@@ -221,7 +221,7 @@ fn virtual_machines(yard: &Yard) -> Finding {
         Some(processor) => Some(kilnyard_worker::architecture_of(processor)),
         None => Architecture::OWN,
     };
-    if let Some(lack) = architecture.map_or_else(missing_requirement, missing_requirement_for) {
+    if let Some(lack) = missing_requirement(architecture, Some(&yard.ids())) {
         return Finding {
             packages: lack.package().into_iter().collect(),
             ..Finding::new(NAME, false, lack.to_string())

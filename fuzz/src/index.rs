@@ -2,11 +2,11 @@
 
 use crate::{parts, text};
 use kilnyard_ecosystem::debian::check;
-use kilnyard_ecosystem::debian::explain;
 use kilnyard_ecosystem::debian::relation::{self, Context};
 use kilnyard_ecosystem::debian::source::{Parts, Sources};
 use kilnyard_ecosystem::debian::universe::{Origin, Universe, View};
 use kilnyard_ecosystem::debian::version;
+use kilnyard_ecosystem::explain;
 use kilnyard_model::solver::{Candidate, Solver, Universe as _};
 
 /// With more candidates, not every set is tried.

@@ -34,6 +34,7 @@ mod page;
 mod pkgsrc;
 mod processes;
 mod publish;
+mod rpm;
 mod shown;
 mod signed;
 mod signer;
@@ -47,6 +48,8 @@ pub const TARGETS: &[Target] = &[
     ("deb822", fields::deb822),
     ("relation", fields::relation),
     ("source", fields::source),
+    ("rpm_relation", rpm::rpm_relation),
+    ("rpm_metadata", rpm::rpm_metadata),
     ("declared_tests", fields::declared_tests),
     ("version", version::version),
     ("packaging", packaging::packaging),

@@ -12,11 +12,13 @@
 mod archive;
 pub mod debian;
 mod excerpt;
+pub mod explain;
 pub mod git;
 mod layering;
 mod options;
 pub mod pkgsrc;
 mod prior;
+pub mod rpm;
 mod rules;
 
 pub use archive::{ArchiveProblem, Bounded, Compression, OutputBounds, decompress};

@@ -19,8 +19,9 @@ mod arguments;
 pub mod debian;
 pub mod git;
 pub mod pkgsrc;
+pub mod rpm;
 
 use kilnyard_yard::family::FamilyEntry;
 
 /// The families, in the order in which help and messages list them.
-pub const FAMILIES: &[&dyn FamilyEntry] = &[&debian::DebianEntry, &pkgsrc::PkgsrcEntry];
+pub const FAMILIES: &[&dyn FamilyEntry] = &[&debian::DebianEntry, &pkgsrc::PkgsrcEntry, &rpm::RpmEntry];

@@ -1,8 +1,8 @@
 //! Finds the sources of a release that cannot be built because their build dependencies cannot be installed.
 
-use super::explain;
 use super::source::{Parts, Source, Sources};
 use super::universe::{Universe, View};
+use crate::explain;
 use kilnyard_model::solver::{Candidate, Solver};
 
 /// A source whose build dependencies cannot be installed.

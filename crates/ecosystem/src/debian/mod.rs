@@ -11,7 +11,7 @@ pub mod check;
 pub mod deb822;
 pub mod deb_file;
 pub mod dependents;
-pub mod explain;
+mod explain;
 mod keep;
 mod layers;
 mod ownership;

@@ -9,7 +9,6 @@
 
 use super::autopkgtest;
 use super::dependents::base_names;
-use super::explain;
 use super::ownership::{Claims, Owners};
 use super::prior;
 use super::published::{Published, maker};
@@ -19,6 +18,7 @@ use super::source::{Source, Sources};
 use super::universe::{Origin, Universe, View};
 use super::version;
 use crate::LeftOut;
+use crate::explain;
 use kilnyard_model::cuts::{Cutting, Effort, StandIn};
 use kilnyard_model::graph::{Against, Graph, PackageId};
 use kilnyard_model::solver::{Candidate, Solver, Universe as _};

@@ -4,17 +4,34 @@ use crate::source::{SourceFile, expect_none, program, tokens};
 use std::collections::BTreeSet;
 
 /// Words that belong to one family: its name, its tools, its files. `bob` is another builder, and does not count.
-const NAMES: [&str; 11] =
-    ["debian", "deb", "debs", "dpkg", "apt", "mmdebstrap", "dsc", "sbuild", "pkgsrc", "pbulk", "bmake"];
+const NAMES: [&str; 15] = [
+    "debian",
+    "deb",
+    "debs",
+    "dpkg",
+    "apt",
+    "mmdebstrap",
+    "dsc",
+    "sbuild",
+    "pkgsrc",
+    "pbulk",
+    "bmake",
+    "rpm",
+    "rpmbuild",
+    "srpm",
+    "repomd",
+];
 
 /// The folders of the families. The file with the same name and `.rs` also counts.
-const HOMES: [&str; 10] = [
+const HOMES: [&str; 12] = [
     "crates/ecosystem/src/debian",
     "crates/ecosystem/src/pkgsrc",
+    "crates/ecosystem/src/rpm",
     "crates/bench/src/debian",
     "crates/bench/src/pkgsrc",
     "crates/family/src/debian",
     "crates/family/src/pkgsrc",
+    "crates/family/src/rpm",
     "crates/signer/src/audit/files",
     "crates/signer/src/judge/checksums",
     "crates/signer/src/judge/release",

@@ -1,0 +1,533 @@
+//! The packages of repositories, as a universe of the solver.
+//!
+//! A capability is a name that packages provide: their own names, what they list, and their files. A requirement without
+//! a range is met by every provider, one with a range also by those that provide the name without a version. Obsoletes
+//! name packages, not what they provide. Only one version of a name is installed. Requirements for `rpmlib(…)` are about
+//! rpm itself, and are left out; so are weak dependencies.
+//!
+//! Rich relations become clauses (`normal`). That a package must not be installed is a candidate of its own,
+//! which conflicts with it: the solver's clauses have no negation.
+//!
+//! Use: add all packages, then [`Universe::finish`], then requests.
+
+use super::normal::{self, Clause, Literal, Normal, Providers};
+use super::relation::{Capability, Relation, RelationError};
+use super::version::{Evr, Range};
+use crate::explain::Described;
+use kilnyard_model::solver::{Candidate, Requirements};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::OnceLock;
+
+/// The most packages and capabilities together, each of which takes memory: Fedora has 70,000 packages with 1,500,000.
+const ENTRIES_MAX: usize = 16 << 20;
+/// What rpm itself provides.
+const OF_RPM: &str = "rpmlib(";
+
+/// An index that exceeds a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the repositories have more than {ENTRIES_MAX} packages and names that they provide")]
+pub struct TooMany;
+
+/// A package as a repository describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Package {
+    /// The name.
+    pub name: Box<str>,
+    /// The version.
+    pub evr: Evr,
+    /// Its architecture; `noarch` for any, `src` for a source.
+    pub architecture: Box<str>,
+    /// The digest by which other files of the repository name it.
+    pub digest: Box<str>,
+    /// The file, relative to the repository.
+    pub location: Box<str>,
+    /// What must be installed.
+    pub requires: Vec<Entry>,
+    /// What it provides apart from its files.
+    pub provides: Vec<Capability>,
+    /// What must not be installed.
+    pub conflicts: Vec<Entry>,
+    /// The packages that it replaces.
+    pub obsoletes: Vec<Capability>,
+    /// The files that the repository's first list has.
+    pub files: Vec<Box<str>>,
+}
+
+/// A relation in a repository, which may be malformed: it cannot be met then, and excludes nothing.
+pub type Entry = Result<Relation, RelationError>;
+
+#[derive(Debug)]
+enum Kind {
+    Package(Box<Package>),
+    /// Holds while another candidate is not installed.
+    Absent(Candidate),
+    /// A request, with the text of its clauses.
+    Request(Vec<String>),
+}
+
+/// What must be installed (a text and its alternatives), and what must not.
+#[derive(Debug, Default)]
+struct Demands {
+    clauses: Vec<(String, Vec<Candidate>)>,
+    conflicts: Vec<Candidate>,
+}
+
+/// The available packages; see the module documentation.
+#[derive(Debug, Default)]
+pub struct Universe {
+    kinds: Vec<Kind>,
+    names: HashMap<Box<str>, u32>,
+    /// The packages of each name, the newest first.
+    real: Vec<Vec<Candidate>>,
+    /// The packages that provide each name, and in which range.
+    providers: Vec<Vec<(Candidate, Option<Range>)>>,
+    /// Of the rich relations of packages.
+    rich: HashMap<Candidate, Demands>,
+    absent: HashMap<Candidate, Candidate>,
+    requirements: Vec<OnceLock<Requirements>>,
+    entries: usize,
+}
+
+impl Universe {
+    /// A universe without packages.
+    pub fn new() -> Universe {
+        Universe::default()
+    }
+
+    /// Number of candidates of all kinds.
+    pub fn len(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// Whether there are no candidates at all.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Adds a package.
+    ///
+    /// # Errors
+    /// There are more than any distribution has.
+    pub fn add(&mut self, package: Package) -> Result<Candidate, TooMany> {
+        self.entries += 1 + package.provides.len() + package.files.len();
+        self.entries += package.requires.len() + package.conflicts.len() + package.obsoletes.len();
+        if self.entries > ENTRIES_MAX {
+            return Err(TooMany);
+        }
+        let candidate = self.push(Kind::Absent(Candidate(0)));
+        let own = self.number(&package.name);
+        let at = self.real[own].partition_point(|other| {
+            self.package(*other).is_some_and(|other| other.evr.compare(&package.evr).is_ge())
+        });
+        self.real[own].insert(at, candidate);
+        self.providers[own].push((candidate, Some(Range::exactly(package.evr.clone()))));
+        for Capability { name, range } in &package.provides {
+            let number = self.number(name);
+            self.provide(number, candidate, range.clone());
+        }
+        for file in &package.files {
+            let number = self.number(file);
+            self.provide(number, candidate, None);
+        }
+        self.kinds[candidate.index()] = Kind::Package(Box::new(package));
+        Ok(candidate)
+    }
+
+    /// Adds a file to a package, from the repository's full lists.
+    ///
+    /// # Errors
+    /// There are more than any distribution has.
+    pub fn add_file(&mut self, candidate: Candidate, path: &str) -> Result<(), TooMany> {
+        self.entries += 1;
+        if self.entries > ENTRIES_MAX {
+            return Err(TooMany);
+        }
+        let number = self.number(path);
+        self.provide(number, candidate, None);
+        Ok(())
+    }
+
+    /// The files that relations name, and no package has in its first list.
+    pub fn wanted_files(&self) -> HashSet<String> {
+        let mut wanted = HashSet::new();
+        let mut want = |name: &str| {
+            let is_known =
+                self.names.get(name).is_some_and(|number| !self.providers[*number as usize].is_empty());
+            if name.starts_with('/') && !is_known {
+                wanted.insert(name.to_owned());
+            }
+        };
+        for kind in &self.kinds {
+            if let Kind::Package(package) = kind {
+                let relations = package.requires.iter().chain(&package.conflicts).flatten();
+                relations.for_each(|relation| each_name(relation, &mut want));
+            }
+        }
+        wanted
+    }
+
+    /// Resolves rich relations, after all packages and files were added.
+    pub fn finish(&mut self) {
+        for index in 0..self.kinds.len() {
+            let Kind::Package(package) = &self.kinds[index] else { continue };
+            if package.is_rich() {
+                let (requires, conflicts) = (package.requires.clone(), package.conflicts.clone());
+                let candidate = Candidate(index as u32);
+                let demands = self.demands(Some(candidate), &requires, &conflicts);
+                self.rich.insert(candidate, demands);
+            }
+        }
+    }
+
+    /// Adds a request: what must be installed, and what must not.
+    ///
+    /// # Errors
+    /// A relation is malformed.
+    pub fn request(&mut self, requires: &[Entry], conflicts: &[Entry]) -> Result<Candidate, RelationError> {
+        if let Some(Err(error)) = requires.iter().find(|entry| entry.is_err()) {
+            return Err(error.clone());
+        }
+        let Demands { clauses, conflicts } = self.demands(None, requires, conflicts);
+        let (texts, clauses): (Vec<_>, Vec<_>) = clauses.into_iter().unzip();
+        let candidate = self.push(Kind::Request(texts));
+        self.requirements[candidate.index()] = OnceLock::from(Requirements::new(&clauses, conflicts));
+        Ok(candidate)
+    }
+
+    /// The description of a package; absent for other candidates.
+    pub fn package(&self, candidate: Candidate) -> Option<&Package> {
+        match &self.kinds[candidate.index()] {
+            Kind::Package(package) => Some(package),
+            _ => None,
+        }
+    }
+
+    /// All packages.
+    pub fn packages(&self) -> impl Iterator<Item = (Candidate, &Package)> {
+        self.kinds.iter().enumerate().filter_map(|(index, kind)| match kind {
+            Kind::Package(package) => Some((Candidate(index as u32), &**package)),
+            _ => None,
+        })
+    }
+
+    /// The packages of this name, the newest first.
+    pub fn named(&self, name: &str) -> &[Candidate] {
+        self.names.get(name).map_or(&[], |number| &self.real[*number as usize])
+    }
+
+    /// The packages that provide a capability: those of the name first, then by name, of each the newest first. `None` for what
+    /// rpm itself provides.
+    pub fn providing(&self, capability: &Capability) -> Option<Vec<Candidate>> {
+        if capability.name.starts_with(OF_RPM) {
+            return None;
+        }
+        let Some(number) = self.names.get(&capability.name) else { return Some(Vec::new()) };
+        let meets = |provided: &Option<Range>| match (&capability.range, provided) {
+            (Some(wanted), Some(provided)) => wanted.meets(provided),
+            _ => true,
+        };
+        let met = self.providers[*number as usize].iter().filter(|(_, range)| meets(range));
+        let mut found: Vec<Candidate> = met.map(|(candidate, _)| *candidate).collect();
+        self.order(&capability.name, &mut found);
+        Some(found)
+    }
+
+    fn order(&self, name: &str, candidates: &mut Vec<Candidate>) {
+        let key = |candidate: &Candidate| {
+            let own = self.package(*candidate).map_or("", |package| &package.name);
+            let rank = self.named(own).iter().position(|other| other == candidate);
+            (own != name, own, rank, Reverse(*candidate))
+        };
+        if candidates.len() > 1 {
+            candidates.sort_by(|one, other| key(one).cmp(&key(other)));
+            candidates.dedup();
+        }
+    }
+
+    fn push(&mut self, kind: Kind) -> Candidate {
+        let candidate = Candidate(self.kinds.len() as u32);
+        self.kinds.push(kind);
+        self.requirements.push(OnceLock::new());
+        candidate
+    }
+
+    fn number(&mut self, name: &str) -> usize {
+        if let Some(number) = self.names.get(name) {
+            return *number as usize;
+        }
+        let number = self.real.len();
+        self.names.insert(name.into(), number as u32);
+        self.real.push(Vec::new());
+        self.providers.push(Vec::new());
+        number
+    }
+
+    fn provide(&mut self, number: usize, candidate: Candidate, range: Option<Range>) {
+        let known = &mut self.providers[number];
+        // A package lists its own name, too.
+        let own = known.iter().rev().take_while(|(other, _)| *other == candidate);
+        if own.into_iter().all(|(_, other)| *other != range) {
+            known.push((candidate, range));
+        }
+    }
+
+    /// The demands of rich relations; of a request, those of all.
+    fn demands(&mut self, own: Option<Candidate>, requires: &[Entry], conflicts: &[Entry]) -> Demands {
+        let mut demands = Demands::default();
+        for entry in requires {
+            let Ok(relation) = entry else {
+                demands.clauses.push(("a malformed relation".to_owned(), Vec::new()));
+                continue;
+            };
+            if own.is_some() && !is_rich(relation) {
+                continue;
+            }
+            let normal = normal::required(relation, &*self);
+            self.demand(normal, relation, own, &mut demands);
+        }
+        // A malformed conflict excludes nothing.
+        for relation in conflicts.iter().flatten() {
+            match own {
+                Some(own) if is_rich(relation) => {
+                    let normal = normal::excluded(relation, own, &*self);
+                    self.demand(normal, relation, Some(own), &mut demands);
+                }
+                Some(_) => {}
+                None => {
+                    let normal = normal::excluded(relation, Candidate(u32::MAX), &*self);
+                    self.demand(normal, relation, None, &mut demands);
+                }
+            }
+        }
+        demands
+    }
+
+    fn demand(
+        &mut self,
+        normal: Result<Normal, normal::TooLarge>,
+        relation: &Relation,
+        own: Option<Candidate>,
+        demands: &mut Demands,
+    ) {
+        let clauses = match normal {
+            Ok(Normal::Always) => return,
+            // What is too large for any real package is not met.
+            Ok(Normal::Never) | Err(normal::TooLarge) => vec![Vec::new()],
+            Ok(Normal::Clauses(clauses)) => clauses,
+        };
+        for clause in clauses {
+            self.demand_clause(&clause, relation, own, demands);
+        }
+    }
+
+    fn demand_clause(
+        &mut self,
+        clause: &Clause,
+        relation: &Relation,
+        own: Option<Candidate>,
+        demands: &mut Demands,
+    ) {
+        // It holds whenever the package is installed.
+        if own.is_some_and(|own| clause.contains(&Literal::Installed(own))) {
+            return;
+        }
+        let mut present = Vec::new();
+        let mut absent = Vec::new();
+        for literal in clause {
+            match literal {
+                Literal::Installed(candidate) => present.push(*candidate),
+                // A package is never absent where it is installed.
+                Literal::Absent(candidate) if Some(*candidate) == own => {}
+                Literal::Absent(candidate) => absent.push(*candidate),
+            }
+        }
+        if let ([], [one]) = (&present[..], &absent[..]) {
+            demands.conflicts.push(*one);
+            return;
+        }
+        self.order("", &mut present);
+        present.extend(absent.into_iter().map(|one| self.absent(one)).collect::<Vec<_>>());
+        demands.clauses.push((relation.to_string(), present));
+    }
+
+    /// The candidate that holds while a package is not installed.
+    fn absent(&mut self, candidate: Candidate) -> Candidate {
+        if let Some(known) = self.absent.get(&candidate) {
+            return *known;
+        }
+        let absent = self.push(Kind::Absent(candidate));
+        self.absent.insert(candidate, absent);
+        absent
+    }
+
+    /// The requirements of a candidate, computed on first use.
+    pub fn requirements(&self, candidate: Candidate) -> &Requirements {
+        self.requirements[candidate.index()].get_or_init(|| match &self.kinds[candidate.index()] {
+            Kind::Request(_) => Requirements::default(),
+            Kind::Absent(other) => Requirements::new::<Vec<Candidate>>(&[], vec![*other]),
+            Kind::Package(package) => {
+                let clauses: Vec<Vec<Candidate>> =
+                    self.clauses(candidate, package).into_iter().map(|(_, clause)| clause).collect();
+                Requirements::new(&clauses, self.conflicts(candidate, package))
+            }
+        })
+    }
+
+    fn clauses(&self, candidate: Candidate, package: &Package) -> Vec<(String, Vec<Candidate>)> {
+        let mut clauses = Vec::new();
+        for relation in &package.requires {
+            match relation {
+                Ok(Relation::Plain(capability)) => {
+                    let Some(found) = self.providing(capability) else { continue };
+                    if !found.contains(&candidate) {
+                        clauses.push((capability.to_string(), found));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) if !package.is_rich() => clauses.push((error.to_string(), Vec::new())),
+                Err(_) => {}
+            }
+        }
+        if let Some(demands) = self.rich.get(&candidate) {
+            clauses.extend(demands.clauses.iter().cloned());
+        }
+        clauses
+    }
+
+    fn conflicts(&self, candidate: Candidate, package: &Package) -> Vec<Candidate> {
+        let mut conflicts: BTreeSet<Candidate> = self.named(&package.name).iter().copied().collect();
+        for relation in package.conflicts.iter().flatten() {
+            if let Relation::Plain(capability) = relation {
+                conflicts.extend(self.providing(capability).unwrap_or_default());
+            }
+        }
+        for Capability { name, range } in &package.obsoletes {
+            let is_meant = |other: &&Candidate| {
+                let version = self.package(**other).map(|other| Range::exactly(other.evr.clone()));
+                range.as_ref().is_none_or(|range| version.is_some_and(|version| range.meets(&version)))
+            };
+            conflicts.extend(self.named(name).iter().filter(is_meant));
+        }
+        conflicts.extend(self.rich.get(&candidate).into_iter().flat_map(|demands| &demands.conflicts));
+        conflicts.remove(&candidate);
+        conflicts.into_iter().collect()
+    }
+}
+
+impl Package {
+    /// Whether a relation is not plain.
+    fn is_rich(&self) -> bool {
+        self.requires.iter().chain(&self.conflicts).flatten().any(is_rich)
+    }
+}
+
+fn is_rich(relation: &Relation) -> bool {
+    !matches!(relation, Relation::Plain(_))
+}
+
+fn each_name(relation: &Relation, take: &mut dyn FnMut(&str)) {
+    match relation {
+        Relation::Plain(capability) => take(&capability.name),
+        Relation::And(sides) | Relation::Or(sides) | Relation::With(sides) | Relation::Without(sides) => {
+            sides.iter().for_each(|side| each_name(side, take));
+        }
+        Relation::If(sides, otherwise) | Relation::Unless(sides, otherwise) => {
+            sides.iter().chain(otherwise.as_deref()).for_each(|side| each_name(side, take));
+        }
+    }
+}
+
+impl Providers for Universe {
+    fn of(&self, relation: &Relation) -> Option<Vec<Candidate>> {
+        match relation {
+            Relation::Plain(capability) => self.providing(capability),
+            Relation::With(sides) => {
+                let (Some(one), Some(other)) = (self.of(&sides[0]), self.of(&sides[1])) else {
+                    return Some(Vec::new());
+                };
+                let other: HashSet<Candidate> = other.into_iter().collect();
+                Some(one.into_iter().filter(|candidate| other.contains(candidate)).collect())
+            }
+            Relation::Without(sides) => {
+                let one = self.of(&sides[0])?;
+                let other: HashSet<Candidate> = self.of(&sides[1]).unwrap_or_default().into_iter().collect();
+                Some(one.into_iter().filter(|candidate| !other.contains(candidate)).collect())
+            }
+            // Below `with` and `without`, the packages that may be meant.
+            Relation::And(sides) | Relation::Or(sides) => {
+                let one = self.of(&sides[0])?;
+                Some(one.into_iter().chain(self.of(&sides[1])?).collect())
+            }
+            Relation::If(sides, otherwise) | Relation::Unless(sides, otherwise) => {
+                let mut all = self.of(&sides[0])?;
+                if let Some(otherwise) = otherwise {
+                    all.extend(self.of(otherwise)?);
+                }
+                Some(all)
+            }
+        }
+    }
+}
+
+impl kilnyard_model::solver::Universe for Universe {
+    fn len(&self) -> usize {
+        self.kinds.len()
+    }
+
+    fn requirements(&self, candidate: Candidate) -> &Requirements {
+        Universe::requirements(self, candidate)
+    }
+}
+
+impl Described for Universe {
+    fn label(&self, candidate: Candidate) -> String {
+        match &self.kinds[candidate.index()] {
+            Kind::Package(package) => format!("{} {}", package.name, package.evr),
+            Kind::Absent(other) => format!("leaving out {}", self.label(*other)),
+            Kind::Request(_) => "the request".to_owned(),
+        }
+    }
+
+    fn root_label(&self, root: Candidate, asker: &str) -> String {
+        match self.kinds[root.index()] {
+            Kind::Request(_) => format!("{asker} (source)"),
+            _ => self.label(root),
+        }
+    }
+
+    fn clause_texts(&self, candidate: Candidate) -> Vec<String> {
+        match &self.kinds[candidate.index()] {
+            Kind::Package(package) => {
+                self.clauses(candidate, package).into_iter().map(|(text, _)| text).collect()
+            }
+            Kind::Absent(_) => Vec::new(),
+            Kind::Request(texts) => texts.clone(),
+        }
+    }
+
+    fn availability(&self, clause: &str) -> Vec<String> {
+        let Ok(relation) = Relation::parse(clause) else { return Vec::new() };
+        let mut lines = Vec::new();
+        each_name(&relation, &mut |name| {
+            let number = self.names.get(name).map(|number| *number as usize);
+            let providers = number.map_or(&[][..], |number| &self.providers[number]);
+            lines.push(match providers {
+                [] => format!("{name} is provided by no package"),
+                [(candidate, range), ..] => {
+                    let version = range.as_ref().map_or_else(String::new, |range| format!(" {}", range.evr));
+                    match self.package(*candidate) {
+                        Some(package) if &*package.name == name => {
+                            format!("{name}{version} is available, but does not satisfy {relation}")
+                        }
+                        _ => format!(
+                            "{} provides {name}{version}, which does not satisfy {relation}",
+                            self.label(*candidate)
+                        ),
+                    }
+                }
+            });
+        });
+        lines
+    }
+}

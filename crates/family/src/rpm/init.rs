@@ -1,0 +1,104 @@
+//! `kilnyard init rpm`: makes a yard of RPM repositories.
+
+use super::config::template;
+use crate::FAMILIES;
+use clap::Args;
+use kilnyard_ecosystem::rpm::mock_cfg::{self, MockConfig, MockError};
+use kilnyard_mirror::without_password;
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::family::NewYard;
+use kilnyard_yard::init;
+use kilnyard_yard::program::Program;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// The folder of mock's own configuration.
+const MOCK: &str = "/etc/mock";
+/// The longest file of mock's configuration that is read.
+const MOCK_BYTES_MAX: u64 = 1 << 20;
+
+/// Arguments of `init rpm`.
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Address of a repository: the folder that has repodata. Repositories of sources are named the same way.
+    #[arg(long = "repo", value_name = "URL", required_unless_present = "mock_cfg")]
+    repositories: Vec<String>,
+    /// Configuration of mock, whose release, architecture and repositories are carried over as far as they are plain. What is
+    /// not carried over is listed with its line and the reason.
+    #[arg(long, value_name = "FILE")]
+    mock_cfg: Option<PathBuf>,
+    /// Name of the distribution's release, such as fc42.
+    #[arg(long, value_name = "NAME")]
+    release: Option<String>,
+    /// File with the public keys that sign the repositories' repomd.xml.
+    #[arg(long = "key", value_name = "FILE")]
+    keys: Vec<PathBuf>,
+}
+
+impl Init {
+    /// Checks the arguments and plans the new yard.
+    pub fn plan(&self, folder: &Path) -> Result<NewYard> {
+        let mock = self.mock_cfg.as_deref().map(read_mock).transpose()?.unwrap_or_default();
+        let given = self.keys.iter().map(|key| init::path_text(key)).collect::<Result<Vec<_>>>()?;
+        let of_mock = mock.keys.iter().map(|key| key.strip_prefix("file://").unwrap_or(key).to_owned());
+        let keys: Vec<String> = given.into_iter().chain(of_mock).collect();
+        // Both, since a list of mirrors is carried over as one of them.
+        let addresses = self.repositories.iter().chain(&mock.repositories);
+        let repositories: Vec<String> = addresses.map(|address| absolute(address)).collect::<Result<_>>()?;
+        if repositories.is_empty() {
+            let left = lines_of(&mock).join("\n");
+            return Err(Error::usage(format!(
+                "the configuration of mock names no repository that can be carried over\n{left}"
+            ))
+            .hint("--repo URL in addition"));
+        }
+        let release = self.release.as_deref().or(mock.release.as_deref()).unwrap_or("unnamed");
+        let configuration = template(release, mock.architecture.as_deref(), &repositories, &keys);
+        init::check(folder, &configuration, FAMILIES)?;
+        let shown: Vec<String> = repositories.iter().map(|address| without_password(address)).collect();
+        let made = format!(
+            "made the yard {} of {}\nkilnyard check lists what cannot be installed or built, and why; builds of RPM packages are \
+             not there yet",
+            folder.display(),
+            shown.join(", ")
+        );
+        let left = lines_of(&mock);
+        let afterwards = move |program: &dyn Program| {
+            left.iter().for_each(|line| program.say(line));
+            Ok(())
+        };
+        Ok(NewYard { configuration, made, afterwards: Box::new(afterwards) })
+    }
+}
+
+/// What is not carried over, a line each.
+fn lines_of(mock: &MockConfig) -> Vec<String> {
+    let lines = mock.left.iter().map(|left| {
+        format!("{}:{} is not carried over: {}: {}", left.file, left.line, left.reason, left.text)
+    });
+    lines.collect()
+}
+
+/// Reads a configuration of mock. What it includes is next to it, or in mock's own folder.
+fn read_mock(path: &Path) -> Result<MockConfig> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut open = |name: &str| {
+        let candidates = [folder.join(name), Path::new(MOCK).join(name)];
+        let found = candidates.iter().find(|path| path.is_file()).unwrap_or(&candidates[0]);
+        let failed = |error: io::Error| MockError(format!("{}: {error}", found.display()));
+        let file = fs_err::File::open(found).map_err(failed)?;
+        let mut text = String::new();
+        file.take(MOCK_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+        Ok(text)
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    mock_cfg::read(&name, &mut open).context(Kind::Usage, format!("read {}", path.display()))
+}
+
+/// A folder of this machine becomes an address.
+fn absolute(address: &str) -> Result<String> {
+    match address.contains("://") || address.starts_with("file:") {
+        true => Ok(address.to_owned()),
+        false => Ok(format!("file://{}", init::path_text(Path::new(address))?)),
+    }
+}

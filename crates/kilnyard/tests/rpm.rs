@@ -190,6 +190,7 @@ fn a_configuration_of_mock_is_carried_over() {
     );
     assert!(written.contains("\"https://b.example/os\""), "{written}");
     fs::write(&config, "include('gone.tpl')").unwrap();
+    fs::remove_dir_all(&yard).unwrap();
     init(&["--repo", "https://b.example/os"]).exits(2).says(&["gone.tpl"]);
 }
 

@@ -19,8 +19,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::OnceLock;
 
-/// The most packages and capabilities together, each of which takes memory: Fedora has 70,000 packages with 1,500,000.
-const ENTRIES_MAX: usize = 16 << 20;
+/// The most packages and capabilities together, each of which takes some hundred bytes: Fedora has 70,000 packages with 1,500,000.
+const ENTRIES_MAX: usize = 6 << 20;
 /// What rpm itself provides.
 const OF_RPM: &str = "rpmlib(";
 

@@ -25,8 +25,10 @@ use std::sync::atomic::AtomicBool;
 const REPOMD_BYTES_MAX: u64 = 4 << 20;
 /// The largest file of metadata, as it is stored. Fedora's largest has 60 MB.
 const PACKED_BYTES_MAX: u64 = 512 << 20;
-/// The largest file of metadata, unpacked. Fedora's largest has 800 MB.
-const UNPACKED_BYTES_MAX: u64 = 4 << 30;
+/// The largest list of packages, unpacked, which is kept in memory: twice Fedora's.
+const PRIMARY_BYTES_MAX: u64 = 512 << 20;
+/// The largest list of files, unpacked, of which only wanted ones are kept: twice Fedora's.
+const FILELISTS_BYTES_MAX: u64 = 2 << 30;
 
 /// The content of `index/index.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -276,7 +278,7 @@ impl Index {
         let wanted = universe.wanted_files();
         for repository in self.0.repositories.iter().filter(|repository| repository.has_files) {
             let Some(file) = &repository.filelists else { continue };
-            read(yard, file, &mut |input| {
+            read(yard, file, FILELISTS_BYTES_MAX, &mut |input| {
                 filelists(input, &wanted, &mut |digest, path| match digests.get(digest) {
                     Some(candidate) => universe.add_file(*candidate, path).map_err(failed),
                     None => Ok(()),
@@ -291,7 +293,7 @@ impl Index {
     fn first(&self, yard: &Yard, rpm: &Rpm) -> Result<(Packages, HashMap<Box<str>, Candidate>)> {
         let (mut packages, mut digests) = (Packages::default(), HashMap::new());
         for repository in &self.0.repositories {
-            read(yard, &repository.primary, &mut |input| {
+            read(yard, &repository.primary, PRIMARY_BYTES_MAX, &mut |input| {
                 primary(input, &mut |package| {
                     if SOURCES.contains(&&*package.architecture) {
                         packages.sources.push(package);
@@ -316,14 +318,14 @@ fn failed(error: impl std::fmt::Display) -> MetadataError {
 fn read(
     yard: &Yard,
     file: &File,
+    bytes_max: u64,
     parse: &mut dyn FnMut(&mut dyn std::io::Read) -> std::result::Result<(), MetadataError>,
 ) -> Result<()> {
     let path = yard.path("index").join(file.name());
     let what = format!("read {}", file.location);
     let mut packed = fs_err::File::open(&path).context(Kind::Machine, what.clone())?;
     let compression = file.compression().unwrap_or(Compression::None);
-    let mut input =
-        decompress(&mut packed, compression, UNPACKED_BYTES_MAX).context(Kind::Machine, what.clone())?;
+    let mut input = decompress(&mut packed, compression, bytes_max).context(Kind::Machine, what.clone())?;
     parse(&mut input).context(Kind::Machine, what)
 }
 

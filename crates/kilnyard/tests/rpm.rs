@@ -79,7 +79,8 @@ fn a_repository_is_checked() {
     let (repository_at, yard) = (folder.path().join("repo"), folder.path().join("yard"));
     repository(&repository_at);
     let (repo, yard) = (repository_at.to_str().unwrap(), yard.to_str().unwrap());
-    kilnyard(&["--yard", yard, "init", "rpm", "--release", "kt1", "--repo", repo]).exits(0);
+    let init = kilnyard(&["--yard", yard, "init", "rpm", "--release", "kt1", "--repo", repo]).exits(0);
+    assert!(init.stderr.ends_with(" check\n"), "{}", init.stderr);
     let checked = kilnyard(&["--yard", yard, "check"]).exits(0);
     let expected = "\
 hello-broken 1.0~rc1-1 (noarch)

@@ -105,6 +105,8 @@ pub struct NewYard {
     pub configuration: String,
     /// A description of the yard, printed once it exists.
     pub made: String,
+    /// The command that users run next in it.
+    pub next: &'static str,
     /// The work that follows.
     pub afterwards: Afterwards,
 }

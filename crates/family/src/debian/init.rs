@@ -70,7 +70,7 @@ impl Init {
             folder.display(),
             what_is_built(&self.packages)
         );
-        Ok(NewYard { configuration, made, afterwards: Box::new(|_| Ok(())) })
+        Ok(NewYard { configuration, made, next: "build", afterwards: Box::new(|_| Ok(())) })
     }
 }
 

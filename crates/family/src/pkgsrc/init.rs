@@ -104,7 +104,7 @@ impl Init {
             }
             other.map_or(Ok(()), |other| other.import_history(&folder, program))
         };
-        Ok(NewYard { configuration, made, afterwards: Box::new(afterwards) })
+        Ok(NewYard { configuration, made, next: "build", afterwards: Box::new(afterwards) })
     }
 }
 

@@ -57,8 +57,7 @@ impl Init {
         init::check(folder, &configuration, FAMILIES)?;
         let shown: Vec<String> = repositories.iter().map(|address| without_password(address)).collect();
         let made = format!(
-            "made the yard {} of {}\nkilnyard check lists what cannot be installed or built, and why; builds of RPM packages are \
-             not there yet",
+            "made the yard {} of {}\nbuilds of RPM packages are not there yet; check lists what cannot be installed or built, and why",
             folder.display(),
             shown.join(", ")
         );
@@ -67,7 +66,7 @@ impl Init {
             left.iter().for_each(|line| program.say(line));
             Ok(())
         };
-        Ok(NewYard { configuration, made, afterwards: Box::new(afterwards) })
+        Ok(NewYard { configuration, made, next: "check", afterwards: Box::new(afterwards) })
     }
 }
 

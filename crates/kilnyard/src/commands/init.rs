@@ -19,6 +19,6 @@ pub fn run(folder: &Path, options: &Init, console: &Console) -> Result<ExitCode>
     init::write(folder, &new.configuration)?;
     say!("{}", new.made);
     (new.afterwards)(console)?;
-    say!("next: kilnyard --yard {} build", folder.display());
+    say!("next: kilnyard --yard {} {}", folder.display(), new.next);
     print("")
 }

@@ -49,7 +49,7 @@ pub fn repomd(input: &mut dyn Read) -> Result<BTreeMap<String, Listed>, Metadata
                 _ => {}
             },
             Node::Close("checksum", text) if digest_kind == "sha256" => {
-                listed.sha256 = text.trim().to_owned()
+                listed.sha256 = text.trim().to_ascii_lowercase()
             }
             Node::Close("size", text) => listed.size_bytes = text.trim().parse().ok(),
             Node::Close("open-size", text) => listed.open_bytes = text.trim().parse().ok(),

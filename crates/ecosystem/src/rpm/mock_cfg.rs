@@ -33,7 +33,7 @@ pub struct MockConfig {
     pub release: Option<String>,
     /// The addresses of repositories, in their order.
     pub repositories: Vec<String>,
-    /// Keys that sign `repomd.xml`.
+    /// Files with keys that sign `repomd.xml`.
     pub keys: Vec<String>,
     /// Everything else.
     pub left: Vec<Left>,
@@ -226,7 +226,19 @@ impl Reader {
             };
             match (key.trim(), text.trim()) {
                 ("baseurl", text) => section.address = text.split_whitespace().next().map(str::to_owned),
-                ("gpgkey", text) => section.keys = text.split_whitespace().map(str::to_owned).collect(),
+                ("gpgkey", text) => {
+                    for key in text.split_whitespace() {
+                        match key.strip_prefix("file://").unwrap_or(key) {
+                            path if path.starts_with('/') => section.keys.push(path.to_owned()),
+                            _ => self.leave(
+                                file,
+                                number,
+                                line,
+                                "keys are files of this machine: give it with --key",
+                            ),
+                        }
+                    }
+                }
                 ("enabled", text) => section.is_disabled = is_false(text),
                 ("repo_gpgcheck", text) => section.is_signed = !is_false(text),
                 ("metalink" | "mirrorlist", _) => {
@@ -409,7 +421,7 @@ best=1
                 "https://more.example.org/42/",
             ]
         );
-        assert_eq!(config.keys, ["file:///keys/fedora"]);
+        assert_eq!(config.keys, ["/keys/fedora"]);
     }
 
     #[test]

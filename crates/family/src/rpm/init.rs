@@ -40,7 +40,7 @@ impl Init {
     pub fn plan(&self, folder: &Path) -> Result<NewYard> {
         let mock = self.mock_cfg.as_deref().map(read_mock).transpose()?.unwrap_or_default();
         let given = self.keys.iter().map(|key| init::path_text(key)).collect::<Result<Vec<_>>>()?;
-        let of_mock = mock.keys.iter().map(|key| key.strip_prefix("file://").unwrap_or(key).to_owned());
+        let of_mock = mock.keys.iter().cloned();
         let keys: Vec<String> = given.into_iter().chain(of_mock).collect();
         // Both, since a list of mirrors is carried over as one of them.
         let addresses = self.repositories.iter().chain(&mock.repositories);
@@ -87,8 +87,11 @@ fn read_mock(path: &Path) -> Result<MockConfig> {
         let failed = |error: io::Error| MockError(format!("{}: {error}", found.display()));
         let file = fs_err::File::open(found).map_err(failed)?;
         let mut text = String::new();
-        file.take(MOCK_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-        Ok(text)
+        let bytes = file.take(MOCK_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
+        match bytes as u64 > MOCK_BYTES_MAX {
+            true => Err(MockError(format!("{} has more than {MOCK_BYTES_MAX} bytes", found.display()))),
+            false => Ok(text),
+        }
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     mock_cfg::read(&name, &mut open).context(Kind::Usage, format!("read {}", path.display()))

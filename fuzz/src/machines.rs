@@ -26,6 +26,7 @@ pub fn nbd(data: &[u8]) {
         memory_bytes_max: 0,
         spill: std::env::temp_dir(),
         keeps_flushes: false,
+        is_read_only: false,
         requests: None,
     };
     let disk = Disk::new(options).unwrap();

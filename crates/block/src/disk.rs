@@ -44,6 +44,8 @@ pub struct Options {
     pub spill: PathBuf,
     /// Whether a flush writes all blocks in memory to that file, and the file to the disk.
     pub keeps_flushes: bool,
+    /// Whether nothing can be written.
+    pub is_read_only: bool,
     /// The file for a log of requests.
     pub requests: Option<File>,
 }
@@ -70,6 +72,7 @@ pub struct Disk {
     passed_bytes: AtomicU64,
     spill: Spill,
     keeps_flushes: bool,
+    is_read_only: bool,
     regions: Box<[Mutex<Blocks>]>,
     /// The regions with blocks in memory, each once. A region's lock may be held when this one is taken, but not the
     /// other way round.
@@ -139,6 +142,7 @@ impl Disk {
             passed_bytes: AtomicU64::new(0),
             spill: Spill::new(&options.spill, size_bytes)?,
             keeps_flushes: options.keeps_flushes,
+            is_read_only: options.is_read_only,
             regions: (0..count).map(|_| Mutex::default()).collect(),
             queue: Mutex::default(),
             counting: Counting::default(),
@@ -149,6 +153,11 @@ impl Disk {
     /// The size of the device.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    /// Whether nothing can be written.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// What the device did so far.
@@ -180,9 +189,9 @@ impl Disk {
     /// Writes the bytes.
     ///
     /// # Errors
-    /// The range is outside of the device, or there is no room for the bytes. Some of them may have been written.
+    /// The device is read-only, the range is outside of it, or there is no room for the bytes. Some of them may have been written.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.check(offset, bytes.len() as u64)?;
+        self.check_written(offset, bytes.len() as u64)?;
         self.note(Kind::Write, offset, bytes.len() as u64);
         add(&self.counting.writes, 1);
         add(&self.counting.written_bytes, bytes.len() as u64);
@@ -194,7 +203,7 @@ impl Disk {
     /// # Errors
     /// As for [`Disk::write`].
     pub fn zero(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.check(offset, bytes)?;
+        self.check_written(offset, bytes)?;
         self.note(Kind::Zero, offset, bytes);
         let (first, end) = whole_blocks(offset, bytes);
         if first >= end {
@@ -208,9 +217,9 @@ impl Disk {
     /// Drops the content of the whole blocks in the range, which are zero from then on.
     ///
     /// # Errors
-    /// The range is outside of the device, or memory cannot be given back.
+    /// The device is read-only, the range is outside of it, or memory cannot be given back.
     pub fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.check(offset, bytes)?;
+        self.check_written(offset, bytes)?;
         self.note(Kind::Discard, offset, bytes);
         let (first, end) = whole_blocks(offset, bytes);
         if first < end { self.discard_blocks(first, end) } else { Ok(()) }
@@ -293,6 +302,13 @@ impl Disk {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.size_bytes => Ok(()),
             _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        }
+    }
+
+    fn check_written(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        match self.is_read_only {
+            true => Err(io::Error::from_raw_os_error(libc::EPERM)),
+            false => self.check(offset, bytes),
         }
     }
 

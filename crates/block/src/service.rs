@@ -44,6 +44,8 @@ pub struct Service {
     pub spill: PathBuf,
     /// Whether flushes are performed.
     pub keeps_flushes: bool,
+    /// Whether nothing can be written.
+    pub is_read_only: bool,
     /// How the device is shown.
     pub front: Front,
     /// The log of requests, if one is kept.
@@ -110,6 +112,7 @@ fn serve(service: &Service) -> io::Result<()> {
         memory_bytes_max: service.memory_bytes_max,
         spill: service.spill.clone(),
         keeps_flushes: service.keeps_flushes,
+        is_read_only: service.is_read_only,
         requests: log,
     })?);
     let front = front::start(&service.front, &disk)?;

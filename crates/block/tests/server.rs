@@ -20,10 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() {
     become_server_if_asked();
-    let trials: [(&str, fn()); 5] = [
+    let trials: [(&str, fn()); 6] = [
         ("random_requests_are_answered_as_a_model_answers_them", a_model),
         ("libnbd_copies_and_maps_a_device", copied),
         ("a_client_that_breaks_the_protocol_harms_itself_alone", hostile),
+        ("a_read_only_device_is_not_written", read_only),
         ("flushes_that_are_kept_write_to_the_file", kept_flushes),
         ("an_image_that_cannot_be_shown_is_named", refused),
     ];
@@ -44,9 +45,13 @@ struct Served {
 
 impl Served {
     fn start(keeps_flushes: bool) -> Served {
+        Served::start_as(|folder| service(folder, keeps_flushes))
+    }
+
+    fn start_as(service: impl Fn(&Path) -> Service) -> Served {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("image"), content()).unwrap();
-        let service = service(folder.path(), keeps_flushes);
+        let service = service(folder.path());
         let mut child = service.command().unwrap().spawn().unwrap();
         let deadline = Instant::now() + PATIENCE;
         while !fs::metadata(&service.ready).is_ok_and(|ready| ready.len() > 0) {
@@ -82,6 +87,7 @@ fn service(folder: &Path, keeps_flushes: bool) -> Service {
         memory_bytes_max: 0,
         spill: folder.to_owned(),
         keeps_flushes,
+        is_read_only: false,
         front: Front::Nbd { socket: folder.join("socket") },
         requests: Some(folder.join("requests")),
         counters: Some(folder.join("counters")),
@@ -213,6 +219,22 @@ fn hostile() {
         0o600
     );
     served.end();
+}
+
+fn read_only() {
+    let served = Served::start_as(|folder| Service { is_read_only: true, ..service(folder, false) });
+    let script = "import errno, nbd, sys\nc = nbd.NBD(); c.set_strict_mode(0); c.connect_unix(sys.argv[1])\n\
+                  assert c.is_read_only()\n\
+                  for request in lambda: c.pwrite(b'x' * 4096, 0), lambda: c.trim(4096, 0), lambda: c.zero(4096, 0):\n\
+                  \x20   try: request()\n\
+                  \x20   except nbd.Error as error: assert error.errnum == errno.EPERM, error\n\
+                  \x20   else: raise SystemExit('it was written')";
+    run("/usr/bin/python3", &["-c", script, served.socket().to_str().unwrap()]);
+    let copy = served.folder.path().join("copy");
+    run("nbdcopy", &[&served.uri(), copy.to_str().unwrap()]);
+    assert!(fs::read(&copy).unwrap() == content());
+    let counters = served.end();
+    assert_eq!((counters.writes, counters.spilled_bytes, counters.discarded_bytes), (0, 0, 0));
 }
 
 fn kept_flushes() {

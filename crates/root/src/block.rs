@@ -71,6 +71,11 @@ impl FileSystem {
         self != FileSystem::Erofs
     }
 
+    /// Whether this machine has the program that makes one.
+    pub fn can_be_made(self) -> bool {
+        needs::program(self.maker().0).is_some()
+    }
+
     /// The program that makes one, and the Debian package that contains the program.
     pub(crate) fn maker(self) -> (&'static str, &'static str) {
         match self {

@@ -33,7 +33,7 @@ mod stat;
 pub mod tree;
 
 pub use backend::{Backend, Roots, Scratch};
-pub use block::{Device, FileSystem, ImagePlan, Requests, Server};
+pub use block::{Device, FileSystem, ImagePlan, Requests, Server, TREE};
 pub use confinement::{Confined, Confinement, confine};
 pub use ids::{IDS_COUNT, IdError, IdMap, Mapper};
 pub use keeper::Keeper;

@@ -53,7 +53,7 @@ impl Console {
     fn run(&self) -> io::Result<i32> {
         fs_err::create_dir(&self.folder)?;
         let machine =
-            Machine::start(&self.shape, &self.made, &self.folder, &[&self.sandbox], self.boots_within);
+            Machine::start(&self.shape, &self.made, &self.folder, &[&self.sandbox], None, self.boots_within);
         let ran = machine.map_err(|error| io::Error::other(error.to_string())).and_then(|machine| {
             let screen = io::stdin().is_terminal().then(screen);
             let _raw = screen.and_then(|_| RawMode::enter());

@@ -130,7 +130,7 @@ pub fn accelerator(kernel: &Kernel, kernels: &Path) -> io::Result<Accelerator> {
             cores: 1,
             memory_bytes: Shape::MEMORY_BYTES,
         };
-        Machine::start(&shape, kernels, folder.path(), &[], KVM_BOOTS_WITHIN).map(drop)
+        Machine::start(&shape, kernels, folder.path(), &[], None, KVM_BOOTS_WITHIN).map(drop)
     };
     let works = Path::new("/dev/kvm").exists() && boots().is_ok();
     let (accelerator, word) =
@@ -150,6 +150,8 @@ pub(crate) struct Descriptors {
     pub(crate) initial: i32,
     pub(crate) port: i32,
     pub(crate) share: Option<i32>,
+    /// The connection to an NBD server.
+    pub(crate) disk: Option<i32>,
     /// Whether the machine reaches the network of this one.
     pub(crate) has_network: bool,
 }
@@ -198,6 +200,12 @@ pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
         command
             .args(["-chardev", &format!("socket,id=share,fd={share}")])
             .args(["-device", "vhost-user-fs-pci,chardev=share,tag=kilnyard,queue-size=1024"]);
+    }
+    if let Some(disk) = files.disk {
+        let node = format!(
+            r#"{{"driver":"nbd","node-name":"disk","read-only":true,"server":{{"type":"fd","str":"{disk}"}}}}"#
+        );
+        command.args(["-blockdev", &node, "-device", "virtio-blk-pci,drive=disk"]);
     }
     if files.has_network {
         command

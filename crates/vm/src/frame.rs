@@ -24,12 +24,20 @@ pub(crate) struct Shared {
     pub(crate) is_written: bool,
 }
 
+/// What a guest mounts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mounts {
+    pub(crate) shared: Vec<Shared>,
+    /// The absolute path of the content of its disk, if it has one.
+    pub(crate) disk: Option<PathBuf>,
+}
+
 /// To the guest.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ToGuest {
-    /// The first message: what to mount.
-    Mount(Vec<Shared>),
+    /// The first message.
+    Mount(Mounts),
     /// Runs a sandbox.
     Run(Box<Task>),
     /// Ends it.

@@ -3,7 +3,7 @@
 mod console;
 mod network;
 
-use crate::frame::{self, Frame, Interaction, Shared, Task, ToGuest, ToHost};
+use crate::frame::{self, Frame, Interaction, Mounts, Shared, Task, ToGuest, ToHost};
 use crate::initial::{MARK, MODULES};
 use console::Input;
 use kilnyard_process::{Watched, run_watched};
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const SHARE: &str = "/share";
 /// The new root, before it is one.
 const ROOT: &str = "/root";
+/// The only disk. The folder of devices is moved before it is mounted.
+const DISK: &str = "/root/dev/vda";
 /// The name of the serial port.
 const PORT: &str = "kilnyard";
 /// The most files that a process may open: the kernel's `fs.nr_open`.
@@ -54,10 +56,10 @@ fn live() -> io::Result<()> {
     load_modules()?;
     let port = Arc::new(Mutex::new(port()?));
     let mut from = port.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
-    let Frame::Message(ToGuest::Mount(shared)) = frame::read(&mut from, frame::TO_GUEST_BYTES_MAX)? else {
+    let Frame::Message(ToGuest::Mount(mounts)) = frame::read(&mut from, frame::TO_GUEST_BYTES_MAX)? else {
         return Err(io::Error::other("the host begins with another message"));
     };
-    if let Err(error) = network::set_up().and_then(|()| mount_all(&shared)) {
+    if let Err(error) = network::set_up().and_then(|()| mount_all(&mounts)) {
         return frame::send(&mut *lock(&port), &ToHost::Failed(error.to_string()));
     }
     frame::send(&mut *lock(&port), &ToHost::Ready)?;
@@ -212,9 +214,21 @@ fn port() -> io::Result<File> {
     }
 }
 
+/// Waits for the only disk.
+fn wait_for_disk() -> io::Result<()> {
+    let until = Instant::now() + APPEARS_WITHIN;
+    while !Path::new(DISK).exists() {
+        if Instant::now() > until {
+            return Err(io::Error::other("there is no disk"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 /// Makes a root of its own, with the shared paths where the host has them. The initial file system cannot be the root of
 /// a sandbox's parent: pivot_root(2) refuses it.
-fn mount_all(shared: &[Shared]) -> io::Result<()> {
+fn mount_all(Mounts { shared, disk }: &Mounts) -> io::Result<()> {
     let none = MountFlags::empty();
     mount("root", ROOT, "tmpfs", none, Some(c"mode=0755"))?;
     if !shared.is_empty() {
@@ -247,6 +261,13 @@ fn mount_all(shared: &[Shared]) -> io::Result<()> {
             }
         }
         mount_bind(&source, &target)?;
+    }
+    if let Some(path) = disk {
+        let target = Path::new(ROOT).join(path.strip_prefix("/").unwrap_or(path));
+        fs_err::create_dir_all(&target)?;
+        wait_for_disk()?;
+        let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOATIME;
+        mount(DISK, &target, "erofs", flags, None)?;
     }
     std::env::set_current_dir(ROOT)?;
     mount_move(ROOT, "/")?;

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The modules that a guest needs, if they are not built in. Those that they depend on come before them.
-const WANTED: [&str; 6] = ["virtio_pci", "virtio_console", "fuse", "virtiofs", "overlay", "virtio_net"];
-/// The kind of folders of unpacked kernels; the first had no modules of networks.
-const UNPACKED: &str = "-2";
+const WANTED: [&str; 8] =
+    ["virtio_pci", "virtio_console", "fuse", "virtiofs", "overlay", "virtio_net", "virtio_blk", "erofs"];
+/// The kind of folders of unpacked kernels; the first had no modules of networks, the second none of disks.
+const UNPACKED: &str = "-3";
 /// The largest file of a package that is kept.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// How many seconds a download may take.
@@ -228,7 +229,17 @@ fn unpack(package: &Path, folder: &Path) -> Result<(), KernelError> {
 /// Whether a module is of a part of the kernel that guests use.
 fn is_of_guests(path: &Path) -> bool {
     let path = path.to_string_lossy();
-    ["/virtio/", "/fs/fuse/", "/fs/overlayfs/", "virtio_", "failover"].iter().any(|part| path.contains(part))
+    let parts = [
+        "/virtio/",
+        "/fs/fuse/",
+        "/fs/overlayfs/",
+        "/fs/erofs/",
+        "/fs/netfs/",
+        "/kernel/lib/",
+        "virtio_",
+        "failover",
+    ];
+    parts.iter().any(|part| path.contains(part))
 }
 
 /// A module: its file, and the names of those that it depends on.

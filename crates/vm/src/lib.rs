@@ -17,10 +17,12 @@
 //! A machine of another architecture has `kilnyard-guest` as process 1, which does the same and is compiled for that architecture.
 //!
 //! virtiofsd has to make files of all ids of a root. For an ordinary user, it and QEMU run in a user namespace with those ids.
-//! Out of scope: images over NBD.
+//! Layers may be an [`Image`] instead of folders: a read-only disk over NBD. Out of scope: disks that a guest writes to, whose
+//! files this machine would have to read by a file system of the guest.
 
 mod architecture;
 mod console;
+mod disk;
 mod emulator;
 mod frame;
 mod guest;
@@ -32,6 +34,7 @@ mod users;
 
 pub use architecture::Architecture;
 pub use console::{Console, become_console_if_asked};
+pub use disk::Image;
 pub use emulator::{Accelerator, MissingRequirement, accelerator, missing_requirement};
 pub use guest::become_guest_if_started_as_process_1;
 pub use initial::check_program;

@@ -1,9 +1,9 @@
 //! A virtual machine that runs one sandbox after the other.
 
 use crate::emulator::Descriptors;
-use crate::frame::{self, Frame, Shared, Task, ToGuest, ToHost};
+use crate::frame::{self, Frame, Mounts, Shared, Task, ToGuest, ToHost};
 use crate::users::Users;
-use crate::{Accelerator, Kernel, emulator, initial, share, users};
+use crate::{Accelerator, Image, Kernel, disk, emulator, initial, share, users};
 use kilnyard_process::{CommandOutcome, End, Passed, Sample, Stalls, Traps, Watched};
 use kilnyard_root::{Access, Operation, Sandbox, View};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -76,11 +76,12 @@ fn said(console: &str) -> String {
 #[derive(Debug)]
 pub struct Machine {
     emulator: Child,
-    share: Option<Child>,
+    /// The servers of shared folders and of the disk.
+    servers: Vec<Child>,
     port: UnixStream,
     frames: Receiver<io::Result<Frame<ToHost>>>,
     console: Arc<Mutex<Vec<u8>>>,
-    shared: Vec<Shared>,
+    mounts: Mounts,
     shape: Shape,
     jobserver: Option<PathBuf>,
     users: Option<Users>,
@@ -88,7 +89,7 @@ pub struct Machine {
 
 impl Machine {
     /// Starts a machine whose root's sandboxes name these folders. `made` has files that all machines share, `folder` is empty
-    /// and for this one.
+    /// and for this one. An image shows layers that the sandboxes name.
     ///
     /// # Errors
     /// It does not become ready within the time.
@@ -97,11 +98,12 @@ impl Machine {
         made: &Path,
         folder: &Path,
         sandboxes: &[&Sandbox],
+        image: Option<&Image>,
         within: Duration,
     ) -> Result<Machine, MachineError> {
         let began = Instant::now();
         let folder = &fs_err::canonicalize(folder)?;
-        let shared = shared_by(sandboxes)?;
+        let shared = shared_by(sandboxes, image)?;
         let initial = fs_err::canonicalize(initial::made(&shape.kernel, made)?)?;
         let users = Users::for_sandboxes(folder, sandboxes)?;
         let space = users.as_ref().map(Users::space);
@@ -111,6 +113,8 @@ impl Machine {
                 Some(share::start(folder, shared, space).map(|(child, client)| (Ended(child), client))?)
             }
         };
+        let disk = image.map(|image| disk::start(folder, image)).transpose()?;
+        let disk = disk.map(|(child, client)| (Ended(child), client));
         let (port, of_guest) = UnixStream::pair()?;
         port.set_write_timeout(Some(ENDS_WITHIN))?;
         let files = [fs_err::File::open(&shape.kernel.image)?, fs_err::File::open(&initial)?];
@@ -119,10 +123,14 @@ impl Machine {
             initial: files[1].as_raw_fd(),
             port: of_guest.as_raw_fd(),
             share: share.as_ref().map(|(_, client)| client.as_raw_fd()),
+            disk: disk.as_ref().map(|(_, client)| client.as_raw_fd()),
             has_network: sandboxes.iter().any(|sandbox| sandbox.has_network),
         };
-        let inherited: Vec<i32> =
-            [numbers.image, numbers.initial, numbers.port].into_iter().chain(numbers.share).collect();
+        let inherited: Vec<i32> = [numbers.image, numbers.initial, numbers.port]
+            .into_iter()
+            .chain(numbers.share)
+            .chain(numbers.disk)
+            .collect();
         let mut command = emulator::command(shape, &numbers).ok_or_else(|| {
             io::Error::other(format!("{} is not installed", shape.kernel.architecture.emulator().0))
         })?;
@@ -152,7 +160,7 @@ impl Machine {
         unsafe { command.pre_exec(prepare) };
         let mut emulator = Ended(command.spawn()?);
         drop((files, of_guest));
-        let share = share.map(|(child, _)| child);
+        let servers: Vec<Ended> = [share, disk].into_iter().flatten().map(|(child, _)| child).collect();
         let console: Arc<Mutex<Vec<u8>>> = Arc::default();
         let outputs: [Option<Box<dyn Read + Send>>; 2] = [
             emulator.0.stdout.take().map(|output| Box::new(output) as _),
@@ -175,11 +183,11 @@ impl Machine {
         });
         let machine = Machine {
             emulator: emulator.take(),
-            share: share.map(Ended::take),
+            servers: servers.into_iter().map(Ended::take).collect(),
             port,
             frames,
             console,
-            shared,
+            mounts: Mounts { shared, disk: image.map(|image| image.at.clone()) },
             shape: shape.clone(),
             jobserver: None,
             users,
@@ -189,10 +197,10 @@ impl Machine {
 
     /// Tells the guest what to mount, and waits until it has done so.
     fn begin(mut self, until: Instant) -> Result<Machine, MachineError> {
-        let mut shared = self.shared.clone();
+        let mut mounts = self.mounts.clone();
         // Paths in the order of their names: a folder before what is in it.
-        shared.sort();
-        frame::send(&mut self.port, &ToGuest::Mount(shared))?;
+        mounts.shared.sort();
+        frame::send(&mut self.port, &ToGuest::Mount(mounts))?;
         let left = until.saturating_duration_since(Instant::now());
         let how = match self.frames.recv_timeout(left) {
             Ok(Ok(Frame::Message(ToHost::Ready))) => return Ok(self),
@@ -226,7 +234,7 @@ impl Machine {
 
     /// The ids of its processes on this machine.
     pub fn processes(&self) -> Vec<u32> {
-        std::iter::once(self.emulator.id()).chain(self.share.as_ref().map(Child::id)).collect()
+        std::iter::once(self.emulator.id()).chain(self.servers.iter().map(Child::id)).collect()
     }
 
     /// Runs a sandbox to its end, as [`kilnyard_process::run_watched`] does on this machine. Only those that the machine
@@ -309,7 +317,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        for process in [Some(&mut self.emulator), self.share.as_mut()].into_iter().flatten() {
+        for process in std::iter::once(&mut self.emulator).chain(&mut self.servers) {
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -422,15 +430,18 @@ fn text(console: &Mutex<Vec<u8>>) -> String {
     String::from_utf8_lossy(&kept).chars().filter(|c| *c == '\n' || !c.is_control()).collect()
 }
 
-/// What the sandboxes read and write on this machine.
-fn shared_by(sandboxes: &[&Sandbox]) -> io::Result<Vec<Shared>> {
+/// What the sandboxes read and write on this machine, without what the guest has on its disk.
+fn shared_by(sandboxes: &[&Sandbox], image: Option<&Image>) -> io::Result<Vec<Shared>> {
     let mut paths: BTreeMap<PathBuf, bool> = BTreeMap::new();
     for sandbox in sandboxes {
         let View::Root(operations) = &sandbox.view else {
             return Err(io::Error::other("only sandboxes of roots run in virtual machines"));
         };
         let mut add = |path: &Path, is_written: bool| {
-            *paths.entry(sandbox.folder.join(path)).or_default() |= is_written;
+            let path = sandbox.folder.join(path);
+            if image.is_none_or(|image| !path.starts_with(&image.at)) {
+                *paths.entry(path).or_default() |= is_written;
+            }
         };
         for operation in operations {
             match operation {

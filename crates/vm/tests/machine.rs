@@ -6,7 +6,9 @@ use kilnyard_root::{
     Access, Flushes, Form, IdMap, Making, Nesting, Operation, Place, RootPlan, SHARED, Sandbox, User, View,
     probe,
 };
-use kilnyard_vm::{Accelerator, Architecture, Kernel, Machine, Shape, accelerator, missing_requirement};
+use kilnyard_vm::{
+    Accelerator, Architecture, Image, Kernel, Machine, Shape, accelerator, missing_requirement,
+};
 use libtest_mimic::{Arguments, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -43,15 +45,17 @@ fn main() {
     kilnyard_vm::become_guest_if_started_as_process_1();
     kilnyard_root::sandbox::become_sandbox_if_asked();
     kilnyard_process::become_inspector_if_asked();
+    kilnyard_block::become_server_if_asked();
     be_killed_if_asked();
     let (ids, _) = IdMap::of_this_user(&std::env::var("USER").unwrap_or_default(), 0);
     let missing = missing_requirement(None, Some(&ids));
     if let Some(missing) = &missing {
         eprintln!("skipped: {missing}");
     }
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 12] = [
         ("a_command_runs_as_in_a_sandbox_of_this_machine", as_in_a_sandbox),
         ("what_is_written_belongs_to_its_users_and_layers_stay", written),
+        ("layers_can_be_an_image_on_a_disk", layers_on_a_disk),
         ("a_command_that_hangs_is_shown_from_inside", hangs),
         ("a_command_is_cancelled", cancelled),
         ("a_guest_that_is_killed_leaves_nothing", killed),
@@ -78,7 +82,52 @@ fn main() {
             Ok(())
         }));
     }
+    if let Some(root) = std::env::var_os(ROOT_VARIABLE).map(PathBuf::from) {
+        trials.push(Trial::test("a_root_is_compiled_in_on_a_disk_and_shared", move || {
+            on_a_disk_and_shared(&root);
+            Ok(())
+        }));
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// An unpacked root of this architecture with gcc, to compare disks and shared folders in.
+const ROOT_VARIABLE: &str = "KILNYARD_ROOT";
+/// The number of such pairs.
+const PAIRS: usize = 8;
+
+fn on_a_disk_and_shared(root: &Path) {
+    let yard = Yard::new();
+    let owner = fs::metadata(yard.folder.path().join("base")).unwrap();
+    let owner = format!("{}:{}", owner.uid(), owner.gid());
+    assert!(Command::new("chown").arg("-hR").arg(owner).arg(root).status().unwrap().success());
+    let making = Making { form: Form::Overlay, place: Place::Shared, flushes: Flushes::Discard };
+    let plan = RootPlan::new(Path::new("roots/compiling"), &[root.to_owned()], &making);
+    assert!(plan.make(yard.folder.path(), &yard.ids).unwrap().is_none());
+    let shared = Sandbox { view: View::Root(plan.entering(&[])), ..yard.sandbox(PLAIN, COMPILES) };
+    let (image, on_disk) = yard.on_disk(root, &shared);
+    let folder = yard.folder.path().join("roots/compiling/machine");
+    let mut seconds = [Vec::new(), Vec::new()];
+    for number in 0..2 * PAIRS {
+        fs::create_dir(&folder).unwrap();
+        let (sandbox, image) = [(&shared, None), (&on_disk, Some(&image))][number % 2];
+        let began = Instant::now();
+        let mut machine =
+            Machine::start(&shape(), &kernels(), &folder, &[sandbox], image, BOOTS_WITHIN).unwrap();
+        let started = began.elapsed().as_secs_f64();
+        let (outcome, text) = run(&mut machine, sandbox, wall(60.0), &AtomicBool::new(false));
+        drop(machine);
+        seconds[number % 2].push((began.elapsed().as_secs_f64(), started));
+        assert_eq!((outcome.end, text.as_str()), (End::Exit(0), "hello\n"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    for (seconds, how) in seconds.iter_mut().zip(["shared", "on a disk"]) {
+        seconds.sort_by(|one, other| one.partial_cmp(other).unwrap());
+        let (all, started) = seconds[PAIRS / 2];
+        eprintln!(
+            "layers {how}: started after {started:.2} s, compiled and ended after {all:.2} s (median of {PAIRS})"
+        );
+    }
 }
 
 /// An unpacked root of Debian's armhf with gcc.
@@ -112,7 +161,7 @@ fn foreign(root: &Path) {
         fs::create_dir(&folder).unwrap();
         let began = Instant::now();
         let mut machine =
-            Machine::start(&shape, &kernels(), &folder, &[&compile, &link], BOOTS_WITHIN).unwrap();
+            Machine::start(&shape, &kernels(), &folder, &[&compile, &link], None, BOOTS_WITHIN).unwrap();
         let started = began.elapsed().as_secs_f64();
         let cancel = AtomicBool::new(false);
         let (outcome, text) = run(&mut machine, &compile, wall(120.0), &cancel);
@@ -201,7 +250,28 @@ impl Yard {
         let folder = self.folder.path().join("roots/1/machine");
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).unwrap();
-        Machine::start(&shape(), &kernels(), &folder, &[sandbox], BOOTS_WITHIN).unwrap()
+        Machine::start(&shape(), &kernels(), &folder, &[sandbox], None, BOOTS_WITHIN).unwrap()
+    }
+
+    /// An image of a folder of the yard, for `image` in it, and a sandbox that has it in the place of the folder.
+    fn on_disk(&self, folder: &Path, sandbox: &Sandbox) -> (Image, Sandbox) {
+        let file = self.folder.path().join("image");
+        if !file.exists() {
+            let packed = self.folder.path().join("packed");
+            fs::create_dir(&packed).unwrap();
+            std::os::unix::fs::symlink(folder, packed.join("link")).unwrap();
+            let mut command = Command::new("mkfs.erofs");
+            assert!(command.arg("--quiet").arg(&file).arg(packed.join("link/")).status().unwrap().success());
+        }
+        let (at, mut sandbox) = (self.folder.path().join("mounted"), sandbox.clone());
+        if let View::Root(operations) = &mut sandbox.view {
+            for operation in operations {
+                if let Operation::Overlay { lower, .. } = operation {
+                    *lower.last_mut().unwrap() = "mounted".into();
+                }
+            }
+        }
+        (Image { file, at }, sandbox)
     }
 
     fn run(&self, user: User, script: &str, limits: Limits) -> (CommandOutcome, String) {
@@ -288,6 +358,41 @@ fn written() {
     let mut seen: Vec<String> = seen.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     seen.sort();
     assert_eq!(seen, ["tmp", "usr"]);
+}
+
+fn layers_on_a_disk() {
+    let yard = Yard::new();
+    let base = yard.folder.path().join("base");
+    fs::write(base.join("etc/tool"), "#!/bin/sh\necho tool\n").unwrap();
+    fs::set_permissions(base.join("etc/tool"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let script = "cat /etc/known; /etc/tool; stat -c '%u %a' /etc/known /tmp; echo changed > /etc/known; rm /etc/tool; \
+                  cat /etc/known; ls /etc; ls /dev | grep -c '^vd'";
+    let sandbox = yard.sandbox(User::Root, script);
+    let (image, sandbox) = yard.on_disk(&base, &sandbox);
+    let before = fs::read(&image.file).unwrap();
+    let folder = yard.folder.path().join("roots/1/machine");
+    fs::create_dir(&folder).unwrap();
+    let start = || Machine::start(&shape(), &kernels(), &folder, &[&sandbox], Some(&image), BOOTS_WITHIN);
+    let mut machine = start().unwrap();
+    let processes = machine.processes();
+    let (outcome, text) = run(&mut machine, &sandbox, wall(60.0), &AtomicBool::new(false));
+    assert_eq!(text, "of the base\ntool\n0 644\n0 1777\nchanged\nknown\n0\n");
+    assert_eq!(outcome.end, End::Exit(1));
+    // The folder is not shared with the guest.
+    let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", processes[1])).unwrap();
+    assert!(mounts.contains("/roots/1/shared") && !mounts.contains("/base"), "{mounts}");
+    drop(machine);
+    for process in processes {
+        assert!(!Path::new(&format!("/proc/{process}")).exists());
+    }
+    assert_eq!(fs::read_to_string(yard.upper("etc/known")).unwrap(), "changed\n");
+    assert!(fs::read(&image.file).unwrap() == before);
+    // An image that is no file system is named.
+    fs::write(&image.file, vec![7; 1 << 20]).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
+    let error = start().unwrap_err().to_string();
+    assert!(error.contains("cannot begin"), "{error}");
 }
 
 /// Becomes a user with subordinate ids. Arguments: the folder with files for /etc, the id, and the command.
@@ -399,7 +504,7 @@ fn does_not_boot() {
     fs::write(&image, "no kernel").unwrap();
     let shape =
         Shape { kernel: Kernel { image, ..shape().kernel }, accelerator: Accelerator::Emulation, ..shape() };
-    let error = Machine::start(&shape, &kernels(), &folder, &[&sandbox], Duration::from_secs(5))
+    let error = Machine::start(&shape, &kernels(), &folder, &[&sandbox], None, Duration::from_secs(5))
         .unwrap_err()
         .to_string();
     assert!(error.starts_with("the virtual machine "), "{error}");
@@ -441,7 +546,7 @@ fn jobserver() {
     let folder = yard.folder.path().join("roots/1/machine");
     fs::create_dir(&folder).unwrap();
     let shape = Shape { cores: 2, ..shape() };
-    let machine = Machine::start(&shape, &kernels(), &folder, &[&sandbox], BOOTS_WITHIN).unwrap();
+    let machine = Machine::start(&shape, &kernels(), &folder, &[&sandbox], None, BOOTS_WITHIN).unwrap();
     let mut machine = machine.with_jobserver(Some(pipe));
     // One token: the first job needs none.
     let (outcome, text) = run(&mut machine, &sandbox, wall(60.0), &AtomicBool::new(false));

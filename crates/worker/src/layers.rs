@@ -20,7 +20,7 @@ mod record;
 
 pub(crate) use claims::Claim;
 pub use image::Image;
-pub(crate) use image::planned as planned_image;
+pub(crate) use image::{OF_MACHINES, planned as planned_image};
 pub(crate) use record::LayerSet;
 
 use crate::bound::{Entry, Kind, What};

@@ -4,6 +4,7 @@
 //! taken over can write anything to its folder, but not while that is being read.
 
 use crate::RootFolder;
+use crate::layers::Image;
 use kilnyard_model::order::{MachineTerms, Processor};
 use kilnyard_process::{CommandOutcome, End, Limits, Sample, Watched, Writing};
 use kilnyard_root::tree::remove_beneath;
@@ -72,7 +73,7 @@ impl InMachine<'_> {
     ) -> CommandOutcome {
         let folder = self.yard.join(self.beside).join(FOLDER);
         let watched = Watched { limits, writing: &Writing::default(), cancel, membership: None };
-        let outcome = match Machines::new(self.yard).start(&folder, self.terms, sandbox) {
+        let outcome = match Machines::new(self.yard).start(&folder, self.terms, sandbox, None) {
             Ok(mut machine) => machine.run(sandbox, output, watched, &AtomicU64::new(0), observe),
             Err(error) => CommandOutcome::of(End::SandboxFailed(error)),
         };
@@ -107,18 +108,23 @@ impl Machines {
         self.kernel(None).is_ok()
     }
 
-    /// Runs a sandbox of a root in a new machine.
+    /// Runs a sandbox of a root in a new machine, which has the lowest layers on a disk if there is an image of them.
     pub(crate) fn run(
         &self,
         root: &RootFolder,
-        terms: MachineTerms,
+        (terms, image): (MachineTerms, Option<&Image>),
         (sandbox, watched): (&Sandbox, Watched<'_>),
         output: &mut (dyn Write + Send),
         observe: &mut dyn FnMut(Sample),
     ) -> CommandOutcome {
         let membership = watched.membership;
         let folder = root.path().join(FOLDER);
-        let outcome = match self.start(&folder, terms, sandbox) {
+        let (disk, on_disk) = match image.map(|image| image.on_disk(sandbox)) {
+            Some((sandbox, disk)) => (Some(disk), Some(sandbox)),
+            None => (None, None),
+        };
+        let sandbox = on_disk.as_ref().unwrap_or(sandbox);
+        let outcome = match self.start(&folder, terms, sandbox, disk.as_ref()) {
             Ok(machine) => {
                 // A pipe of this machine is out of reach of another one, whose cores the build has for itself.
                 let mut machine = machine.with_jobserver(root.jobserver());
@@ -142,11 +148,17 @@ impl Machines {
         }
     }
 
-    fn start(&self, folder: &Path, terms: MachineTerms, sandbox: &Sandbox) -> Result<Machine, String> {
+    fn start(
+        &self,
+        folder: &Path,
+        terms: MachineTerms,
+        sandbox: &Sandbox,
+        disk: Option<&kilnyard_vm::Image>,
+    ) -> Result<Machine, String> {
         let (kernel, accelerator) = self.kernel(terms.processor)?;
         let shape = Shape { kernel, accelerator, cores: terms.cores, memory_bytes: terms.memory_bytes };
         fs_err::create_dir(folder).map_err(|error| error.to_string())?;
-        Machine::start(&shape, &self.kernels, folder, &[sandbox], BOOTS_WITHIN)
+        Machine::start(&shape, &self.kernels, folder, &[sandbox], disk, BOOTS_WITHIN)
             .map_err(|error| error.to_string())
     }
 

@@ -2,7 +2,7 @@
 //! [`Runner`].
 
 use crate::apart::Apart;
-use crate::layers::{Image, Layers};
+use crate::layers::{Image, Layers, OF_MACHINES};
 use crate::machines::{Machines, check};
 use crate::memory::{Memory, Reservation};
 use crate::remover::Remover;
@@ -42,6 +42,8 @@ struct SandboxedRoot {
     runner: Sandboxed,
     /// The virtual machine for its commands, if they do not run on this one.
     machine: Option<MachineTerms>,
+    /// The layers that the machine has on a disk.
+    disk: Option<Arc<Image>>,
 }
 
 impl Sandboxed {
@@ -82,6 +84,15 @@ impl Sandboxed {
         image.map(Some).ok_or(RunnerError::Cancelled)
     }
 
+    /// The image for the disk of a root's virtual machines, if this machine can make one.
+    fn disk(&self, layers: &[String], cancel: &AtomicBool) -> Result<Option<Arc<Image>>, RunnerError> {
+        if !OF_MACHINES.file_system.can_be_made() {
+            return Ok(None);
+        }
+        let image = self.layers.image(layers, &OF_MACHINES, cancel)?;
+        image.map(|image| Some(Arc::new(image))).ok_or(RunnerError::Cancelled)
+    }
+
     /// Memory for the files that a build is expected to write, if they should be in memory and it has room.
     fn reserve(&self, wanted: &BuildRoot<'_>) -> Option<Reservation> {
         let Settings { yard, roots, works_in_memory, .. } = &*self.settings;
@@ -91,9 +102,13 @@ impl Sandboxed {
         self.memory.reserve(facts.wanted_memory(&|layer| self.memory.layer(&yard.join(layer)).bytes)?)
     }
 
-    fn make(&self, wanted: &PlainRoot<'_>) -> Result<SandboxedRoot, RunError> {
+    fn make(&self, wanted: &PlainRoot<'_>) -> Result<SandboxedRoot, RunnerError> {
         let Settings { yard, ids, roots, .. } = &*self.settings;
-        let making = if wanted.machine.is_some() { in_machine(*roots) } else { roots.on_disk() };
+        let (making, disk) = match wanted.machine {
+            // Nothing waits for long but for other builds that make the same image.
+            Some(_) => (in_machine(*roots), self.disk(wanted.layers, &AtomicBool::new(false))?),
+            None => (roots.on_disk(), None),
+        };
         let root = RootFolder::create(yard, wanted.name, ids, wanted.layers, &making)?;
         let root = match wanted.shown {
             Shown::Nothing => root,
@@ -106,7 +121,7 @@ impl Sandboxed {
                 let _ = root.remove();
             })?,
         };
-        Ok(SandboxedRoot { root, runner: self.clone(), machine: wanted.machine })
+        Ok(SandboxedRoot { root, runner: self.clone(), machine: wanted.machine, disk })
     }
 }
 
@@ -119,7 +134,10 @@ impl Runner for Sandboxed {
             Files::Memory if machine.is_none() => self.reserve(wanted),
             Files::Memory | Files::Disk => None,
         };
-        let image = if machine.is_none() { self.image(&local.layers, cancel)? } else { None };
+        let (image, disk) = match machine {
+            None => (self.image(&local.layers, cancel)?, None),
+            Some(_) => (None, self.disk(&local.layers, cancel)?),
+        };
         let resources = RootResources { reservation, image };
         let reservation = resources.reservation.as_ref();
         let making = match machine {
@@ -135,7 +153,7 @@ impl Runner for Sandboxed {
         if let Some(path) = wanted.jobserver {
             root = root.with_jobserver(path, &order.clients);
         }
-        let root = SandboxedRoot { root, runner: self.clone(), machine };
+        let root = SandboxedRoot { root, runner: self.clone(), machine, disk };
         if let Err(error) = tools::provide(yard, *jobserver, &order.clients) {
             // On a full disk, the remains would make the next attempt fail too.
             Box::new(root).remove();
@@ -227,7 +245,10 @@ impl Root for SandboxedRoot {
         let writing = &self.root.writing(&self.runner.memory);
         let watched = Watched { limits, writing, cancel, membership };
         match self.machine {
-            Some(terms) => self.runner.machines.run(&self.root, terms, (&sandbox, watched), output, observe),
+            Some(terms) => {
+                let kind = (terms, self.disk.as_deref());
+                self.runner.machines.run(&self.root, kind, (&sandbox, watched), output, observe)
+            }
             None => run_watched(&sandbox, output, watched, observe),
         }
     }

@@ -116,6 +116,7 @@ fn start(scratch: &Scratch, image: &Path, contender: Contender) -> Result<Server
             memory_bytes_max,
             spill: scratch.path(""),
             keeps_flushes: false,
+            is_read_only: false,
             front: Front::Nbd { socket: socket.clone() },
             requests: None,
             counters: None,

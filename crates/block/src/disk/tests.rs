@@ -16,8 +16,16 @@ fn base() -> (File, Vec<u8>) {
 
 fn disk(size_bytes: u64, base: Option<File>, keeps_flushes: bool, folder: &std::path::Path) -> Disk {
     let spill = folder.to_owned();
-    Disk::new(Options { base, size_bytes, memory_bytes_max: 0, spill, keeps_flushes, requests: None })
-        .unwrap()
+    Disk::new(Options {
+        base,
+        size_bytes,
+        memory_bytes_max: 0,
+        spill,
+        keeps_flushes,
+        is_read_only: false,
+        requests: None,
+    })
+    .unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -157,6 +165,7 @@ fn what_is_outside_is_refused() {
         memory_bytes_max: 0,
         spill: folder.path().to_owned(),
         keeps_flushes: false,
+        is_read_only: false,
         requests: None,
     };
     assert!(Disk::new(none).is_err());

@@ -88,7 +88,7 @@ impl Running for Export {
 pub fn talk(disk: &Disk, client: UnixStream) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     let mut stream = Stream::new(client);
-    let Some(agreed) = handshake::agree(&mut stream, disk.size_bytes())? else { return Ok(()) };
+    let Some(agreed) = handshake::agree(&mut stream, disk)? else { return Ok(()) };
     stream.socket().set_read_timeout(None)?;
     transmission::answer(&mut stream, disk, agreed)
 }

@@ -61,6 +61,7 @@ impl Devices {
                     memory_bytes_max: *memory_bytes_max,
                     spill: written.clone(),
                     keeps_flushes: *flushes == Flushes::Keep,
+                    is_read_only: false,
                     front: Front::Fuse { folder: folder.clone(), name: String::new() },
                     requests: requests.clone(),
                     counters: Some(counters.clone()),

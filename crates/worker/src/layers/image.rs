@@ -3,21 +3,23 @@
 use super::{DEPENDENCIES, Layers, LayersInUse};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::RunError;
-use kilnyard_root::{Device, Form, IdMap, ImagePlan, probe};
+use kilnyard_root::{Device, FileSystem, Form, IdMap, ImagePlan, Operation, Sandbox, TREE, View, probe};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 /// The image's file name in its layer.
 const FILE: &str = "image";
+/// Where a virtual machine has it mounted: a folder next to it, which does not exist here.
+const MOUNTED: &str = "mounted";
 
 /// An image that roots can be made of. It is not removed before this is dropped.
 #[derive(Debug)]
 pub struct Image {
     /// Relative to the yard.
     path: PathBuf,
-    /// The number of layers in it, the lowest ones of a root.
-    holds: usize,
+    /// The layers in it, the lowest ones of a root.
+    holds: Vec<PathBuf>,
     _held: Option<LayersInUse>,
 }
 
@@ -36,15 +38,35 @@ impl Image {
 
     /// An existing image that [`Image::make`] made of these layers in a folder.
     pub fn made(folder: &Path, layers: &[String]) -> Image {
-        Image { path: folder.join(FILE), holds: layers.len(), _held: None }
+        Image { path: folder.join(FILE), holds: paths(layers), _held: None }
     }
 
     /// Replaces the layers of a root that are in the image by the image.
     pub(crate) fn below(&self, layers: &[String]) -> Vec<PathBuf> {
-        let above = layers.len().saturating_sub(self.holds);
+        let above = layers.len().saturating_sub(self.holds.len());
         layers[..above].iter().map(PathBuf::from).chain([self.path.clone()]).collect()
     }
+    /// A sandbox that finds the layers on the disk of its machine, with that disk. The image must be read-only.
+    pub(crate) fn on_disk(&self, sandbox: &Sandbox) -> (Sandbox, kilnyard_vm::Image) {
+        let at = self.path.with_file_name(MOUNTED);
+        let mut sandbox = sandbox.clone();
+        if let View::Root(operations) = &mut sandbox.view {
+            for operation in operations {
+                if let Operation::Overlay { lower, .. } = operation
+                    && lower.ends_with(&self.holds)
+                {
+                    lower.truncate(lower.len() - self.holds.len());
+                    lower.push(at.join(TREE));
+                }
+            }
+        }
+        let (file, at) = (sandbox.folder.join(&self.path), sandbox.folder.join(at));
+        (sandbox, kilnyard_vm::Image { file, at })
+    }
 }
+
+/// The device of images for virtual machines.
+pub(crate) const OF_MACHINES: Device = Device { file_system: FileSystem::Erofs, ..Device::STANDARD };
 
 /// The layers of a root that go into its image: all but the dependency layers, which differ between roots.
 pub(crate) fn imaged(layers: &[String]) -> &[String] {
@@ -61,8 +83,11 @@ pub(crate) fn planned(yard: &Path, layers: &[String], form: Form) -> Option<(Ima
 }
 
 fn plan(yard: &Path, folder: &Path, layers: &[String], device: &Device) -> ImagePlan {
-    let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
-    ImagePlan::new(yard, folder, FILE, &layers, device)
+    ImagePlan::new(yard, folder, FILE, &paths(layers), device)
+}
+
+fn paths(layers: &[String]) -> Vec<PathBuf> {
+    layers.iter().map(PathBuf::from).collect()
 }
 
 fn name(layers: &[String], device: &Device) -> String {
@@ -101,13 +126,15 @@ impl Layers {
         }
         let held = held.ok_or_else(|| io::Error::other("a new image was removed in the meantime"))?;
         let path = self.files(&name).join(FILE);
-        Ok(Some(Image { path, holds: layers.len(), _held: Some(held) }))
+        Ok(Some(Image { path, holds: paths(layers), _held: Some(held) }))
     }
 
     fn make_image(&self, part: &Path, layers: &[String], device: &Device) -> Result<(), RunError> {
         fs_err::create_dir(self.yard.join(part))?;
         probe::give_to_root(&self.yard.join(part), &self.ids)?;
-        plan(&self.yard, part, layers, device).make(&self.yard, &self.ids)
+        // A virtual machine of an ordinary user has the ids of a root in their order.
+        let ids = if self.ids.is_ordinary() { self.ids.in_order() } else { self.ids.clone() };
+        plan(&self.yard, part, layers, device).make(&self.yard, &ids)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::stream::Stream;
 use super::{PATIENCE, broken};
+use crate::Disk;
 use crate::disk::BLOCK_BYTES;
 use std::io;
 use std::time::Instant;
@@ -45,6 +46,8 @@ pub(super) const CONTEXT_NUMBER: u32 = 1;
 
 /// `NBD_FLAG_HAS_FLAGS`, and flushes, forced writes, trim, zeroes, whole replies, several connections, fast zeroes.
 const FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 11;
+/// `NBD_FLAG_HAS_FLAGS`, and read-only, whole replies, several connections.
+const READ_ONLY_FLAGS: u16 = 1 | 1 << 1 | 1 << 7 | 1 << 8;
 
 /// What a client and this server agreed on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +58,9 @@ pub(super) struct Agreed {
 }
 
 /// Negotiates; `None` if the client left.
-pub(super) fn agree(stream: &mut Stream, size_bytes: u64) -> io::Result<Option<Agreed>> {
+pub(super) fn agree(stream: &mut Stream, disk: &Disk) -> io::Result<Option<Agreed>> {
+    let size_bytes = disk.size_bytes();
+    let flags = if disk.is_read_only() { READ_ONLY_FLAGS } else { FLAGS };
     stream.output.extend(MAGIC.to_be_bytes());
     stream.output.extend(OPTION_MAGIC.to_be_bytes());
     stream.output.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
@@ -84,7 +89,7 @@ pub(super) fn agree(stream: &mut Stream, size_bytes: u64) -> io::Result<Option<A
         match option {
             EXPORT_NAME => {
                 output.extend(size_bytes.to_be_bytes());
-                output.extend(FLAGS.to_be_bytes());
+                output.extend(flags.to_be_bytes());
                 output.extend([0; 124].iter().filter(|_| has_zeroes));
                 return Ok(Some(agreed));
             }
@@ -103,7 +108,7 @@ pub(super) fn agree(stream: &mut Stream, size_bytes: u64) -> io::Result<Option<A
                 Some(wants_sizes) => {
                     let mut export = INFO_EXPORT.to_be_bytes().to_vec();
                     export.extend(size_bytes.to_be_bytes());
-                    export.extend(FLAGS.to_be_bytes());
+                    export.extend(flags.to_be_bytes());
                     reply(REPLY_INFO, &export);
                     if wants_sizes {
                         let mut sizes = INFO_BLOCK_SIZE.to_be_bytes().to_vec();

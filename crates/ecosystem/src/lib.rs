@@ -3,7 +3,7 @@
 //! A module reads a tree into an index, resolves the index into a graph, and decides for each package which
 //! packages are installed, which commands run in each stage, which files come out, and which key a build has. It
 //! knows nothing about runs, leases or which machine performs the commands. The families are [`debian`],
-//! [`pkgsrc`], and [`rpm`], which is read and checked so far.
+//! [`pkgsrc`], and [`rpm`].
 //!
 //! An [`Ecosystem`] is a resolved set. It never changes, so any thread may query it. A [`Stock`] is a set with its
 //! current outputs, which change while a run builds: it has one owner and no lock. [`Rules`] are the part of a family

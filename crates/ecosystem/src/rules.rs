@@ -1,7 +1,7 @@
 //! The part of a family that a worker needs: stateless rules, made from the facts in an order. A worker has no
 //! index, no set, and no outputs but those of its own build.
 
-use crate::{CollectError, Manager, OutputBounds, debian, pkgsrc};
+use crate::{CollectError, Manager, OutputBounds, debian, pkgsrc, rpm};
 use kilnyard_model::order::{FamilyOrder, Output};
 use std::path::Path;
 
@@ -34,6 +34,7 @@ pub fn rules(order: &FamilyOrder) -> Result<Box<dyn Rules>, RulesError> {
     match order.name.as_str() {
         debian::FAMILY => Ok(Box::new(debian::Rules::of(order)?)),
         pkgsrc::FAMILY => Ok(Box::new(pkgsrc::Rules::of(order)?)),
+        rpm::FAMILY => Ok(Box::new(rpm::Rules)),
         other => Err(RulesError::UnknownFamily(other.to_owned())),
     }
 }

@@ -16,6 +16,7 @@ macro_rules! say {
 }
 
 mod arguments;
+mod captured;
 pub mod debian;
 pub mod git;
 pub mod pkgsrc;

@@ -1,24 +1,29 @@
-//! RPM: the metadata of repositories, and what in them cannot be installed or built.
-//!
-//! Out of scope so far: base roots, builds and publication. What needs them is an error that says so.
+//! RPM: the metadata of repositories, spec files and source packages, and a repository of what is built from them.
 
+mod base;
 mod check;
 mod config;
 mod init;
+mod publish;
+mod recipes;
 mod scan;
+mod set;
 
 pub use config::Rpm;
 
 use crate::arguments::read;
 use clap::{ArgMatches, Args, Command};
-use kilnyard_ecosystem::{NamePattern, Options};
+use kilnyard_ecosystem::rpm::{Workshop, recipe};
+use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
-use kilnyard_yard::error::{Error, Result};
-use kilnyard_yard::family::{Family, FamilyEntry, NewYard, Recovered, Scanned, Set};
+use kilnyard_yard::error::{Context, Error, Result};
+use kilnyard_yard::family::{
+    Family, FamilyEntry, NewYard, PublicationTerms, Recovered, Resolved, Scanned, Set, ToPublish,
+};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
@@ -53,7 +58,7 @@ impl FamilyEntry for RpmEntry {
     }
 
     fn init_remedy(&self) -> Remedy {
-        Remedy::command("init rpm --repo URL").then(", which makes one to check")
+        Remedy::command("init rpm --repo URL --specs FOLDER").then(", which makes one")
     }
 
     fn findings(&self) -> Vec<Finding> {
@@ -61,7 +66,8 @@ impl FamilyEntry for RpmEntry {
     }
 
     fn init_command(&self) -> Command {
-        init::Init::augment_args(Command::new(NAME)).about("A yard of RPM repositories, to check")
+        init::Init::augment_args(Command::new(NAME))
+            .about("A yard of RPM packages, from spec files and source packages")
     }
 
     fn init(&self, folder: &Path, arguments: &ArgMatches, _program: &dyn Program) -> Result<NewYard> {
@@ -81,14 +87,13 @@ impl FamilyEntry for RpmEntry {
     }
 }
 
-/// Why an operation on a yard fails.
-fn no_builds() -> Error {
-    Error::usage("builds of RPM packages are not there yet").hint(Remedy::command("check"))
-}
-
 impl Family for Rpm {
     fn located(&self, yard: &Path, _own: &Path) -> Arc<dyn Family> {
-        Arc::new(Rpm { keys: self.keys.iter().map(|key| yard.join(key)).collect(), ..self.clone() })
+        Arc::new(Rpm {
+            keys: self.keys.iter().map(|key| yard.join(key)).collect(),
+            specs: self.specs.as_ref().map(|folder| yard.join(folder)),
+            ..self.clone()
+        })
     }
 
     fn title(&self) -> &'static str {
@@ -104,11 +109,10 @@ impl Family for Rpm {
     }
 
     fn check_name(&self, name: &str) -> Result<()> {
-        let is_name = !name.is_empty()
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte));
-        match is_name {
+        match recipe::is_name(name) || name.ends_with(".src.rpm") {
             true => Ok(()),
-            false => Err(Error::usage(format!("`{name}` is not the name of a package"))),
+            false => Err(Error::usage(format!("`{name}` is not the name of a package"))
+                .hint("the name of a spec file's package, or a path or pattern of .src.rpm files")),
         }
     }
 
@@ -125,43 +129,73 @@ impl Family for Rpm {
     }
 
     fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
-        scan::scan(yard, self, cancel, say)
+        let mut scanned = scan::scan(yard, self, cancel, say)?;
+        if recipes::has_own(yard, self)? {
+            let ids = yard.ids();
+            let base = base::ensure(yard, self, &ids, cancel, say)?;
+            let settings = set::settings(yard, self)?;
+            let (changed, unchanged) = recipes::scan(yard, self, &settings, &base, &ids, cancel, say)?;
+            scanned.changed.extend(changed);
+            scanned.unchanged.extend(unchanged);
+        }
+        Ok(scanned)
     }
 
     fn check_scanned(&self, yard: &Yard) -> Result<()> {
         scan::Index::open(yard).map(drop)
     }
 
-    fn ensure_layers(&self, _: &Yard, _: &IdMap, _: &AtomicBool, _: &dyn Fn(&str)) -> Result<()> {
-        Err(no_builds())
+    fn ensure_layers(&self, yard: &Yard, ids: &IdMap, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<()> {
+        base::ensure(yard, self, ids, cancel, say).map(drop)
     }
 
-    fn trees(&self, _yard: &Yard) -> Option<Vec<Artifact>> {
-        None
+    fn trees(&self, yard: &Yard) -> Option<Vec<Artifact>> {
+        Some(vec![base::find(yard, self)?.tree?])
     }
 
-    fn source_pattern(&self, package: &str) -> String {
-        package.to_owned()
+    fn source_pattern(&self, _package: &str) -> String {
+        "/build/BUILD/*/".to_owned()
     }
 
-    fn inputs(&self, yard: &Yard, _names: Option<&[String]>) -> Result<String> {
-        scan::Index::open(yard).map(|index| index.identity())
+    fn own_packages(&self, yard: &Yard) -> Result<Vec<String>> {
+        Ok(recipes::Recipes::read(yard).names())
     }
 
-    fn resolve(&self, _yard: &Yard, _distfiles: &FileStore) -> Result<Set> {
-        Err(no_builds())
+    fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String> {
+        let base = base::find(yard, self).map(|base| base.digest).unwrap_or_default();
+        let index = scan::Index::open(yard)?.identity();
+        Ok(format!("{index}\n{base}\n{}\n{names:?}\n", recipes::Recipes::inputs(yard)))
     }
 
-    fn rescan(&self, _: &Yard, _: &FileStore, _: &str, _: &AtomicBool) -> Result<Option<Vec<u8>>> {
-        Err(no_builds())
+    fn resolve(&self, yard: &Yard, distfiles: &FileStore) -> Result<Set> {
+        let workshop = Arc::new(set::resolve(yard, self, distfiles)?);
+        Ok(Set::new(SourceSet { workshop }))
+    }
+
+    fn rescan(
+        &self,
+        yard: &Yard,
+        distfiles: &FileStore,
+        package: &str,
+        cancel: &AtomicBool,
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(base) = base::find(yard, self) else { return Ok(None) };
+        let settings = set::settings(yard, self)?;
+        recipes::scan(yard, self, &settings, &base, &yard.ids(), cancel, &|_| ())?;
+        let (own, left_out) = recipes::Recipes::read(yard).own(distfiles)?;
+        if let Some(left) = left_out.iter().find(|left| left.name == package) {
+            return Err(Error::usage(left.explanation.clone()));
+        }
+        own.get(package).map(serde_json::to_vec).transpose().or_internal("write a recipe")
     }
 
     fn keep_rescanned(&self, _: &Yard, _: &AtomicBool, _: &(dyn Fn(&str) + Sync)) -> Result<()> {
-        Err(no_builds())
+        // A rescan keeps what it finds.
+        Ok(())
     }
 
-    fn recover(&self, _yard: &Yard, _store: &dyn Store, _distfiles: &FileStore) -> Result<Recovered> {
-        Err(no_builds())
+    fn recover(&self, yard: &Yard, store: &dyn Store, distfiles: &FileStore) -> Result<Recovered> {
+        publish::recover(yard, self, store, distfiles)
     }
 
     fn machine_findings(&self) -> Vec<Finding> {
@@ -170,5 +204,26 @@ impl Family for Rpm {
 
     fn yard_findings(&self, _yard: &Yard, _cancel: &AtomicBool) -> Vec<Finding> {
         Vec::new()
+    }
+}
+
+/// A resolved set of sources.
+pub struct SourceSet {
+    workshop: Arc<Workshop>,
+}
+
+impl Resolved for SourceSet {
+    fn ecosystem(&self) -> Arc<dyn Ecosystem> {
+        self.workshop.clone()
+    }
+
+    fn to_publish<'a>(
+        &'a self,
+        yard: &'a Yard,
+        store: &'a dyn Store,
+        distfiles: &'a FileStore,
+        terms: &PublicationTerms,
+    ) -> Result<ToPublish<'a>> {
+        publish::make(yard, store, &self.workshop, distfiles, terms)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::{self, Placed};
 use crate::error::During;
-use crate::layout::{ALL, CHECKSUMS_SIGNATURE, RELEASE_CLEAR_SIGNED, RELEASE_SIGNATURE};
+use crate::layout::{ALL, CHECKSUMS_SIGNATURE, RELEASE_CLEAR_SIGNED, RELEASE_SIGNATURE, signature_of};
 use crate::operation::Operation;
 use crate::series;
 use crate::signer::{SignedText, ToSign};
@@ -78,6 +78,7 @@ impl Publication {
         let below = match self.signed {
             Signed::Release(_) => "",
             Signed::Checksums(_) => ALL,
+            Signed::Lists { ref folder, .. } => folder,
         };
         series::kept(&self.seen).into_iter().map(|number| folder(number).join(below)).collect()
     }
@@ -119,6 +120,8 @@ pub(crate) enum Signed {
     Release(String),
     /// A list of checksums: a detached signature.
     Checksums(String),
+    /// A text that names lists, and its folder: a detached signature.
+    Lists { text: String, folder: String },
 }
 
 impl Signed {
@@ -126,6 +129,7 @@ impl Signed {
         match self {
             Self::Release(text) => SignedText::Release(text),
             Self::Checksums(text) => SignedText::Checksums(text),
+            Self::Lists { text, .. } => SignedText::Lists(text),
         }
     }
 
@@ -139,6 +143,9 @@ impl Signed {
                 RELEASE_SIGNATURE
             }
             Self::Checksums(_) => CHECKSUMS_SIGNATURE,
+            Self::Lists { .. } => {
+                return disk::write(&signature_of(path), signatures.detached.as_bytes());
+            }
         };
         disk::write(&path.with_file_name(detached), signatures.detached.as_bytes())
     }

@@ -80,6 +80,15 @@ pub(crate) const CHECKSUMS: &str = "SHA512";
 pub(crate) const CHECKSUMS_PACKED: &str = "SHA512.gz";
 pub(crate) const CHECKSUMS_SIGNATURE: &str = "SHA512.asc";
 
+/// The paths of the files of a generation that are listed.
+pub(crate) const LISTED: &str = ".listed";
+
+/// The path of the signature of a text.
+pub(crate) fn signature_of(text: &Path) -> PathBuf {
+    let name = text.file_name().unwrap_or_default().to_string_lossy();
+    text.with_file_name(format!("{name}.asc"))
+}
+
 pub(crate) fn staged(name: &str) -> PathBuf {
     [STAGING, name].iter().collect()
 }

@@ -1,6 +1,7 @@
 //! Writes repositories whose indexes are switched atomically, and [`LookUp`] files, in which one package is
 //! found without parsing the others. The text below describes apt repositories, made by [`plan`]. A pkgsrc
-//! repository, made by [`plan_packages`], consists of the same steps in the same order.
+//! repository, made by [`plan_packages`], and one of packages with lists ([`plan_lists`]) consist of the same steps in the
+//! same order.
 //!
 //! [`plan`] takes the caller's facts about its packages (stanzas, checksums, paths of files), reads the
 //! repository's directory and makes a [`Publication`]: an ordered list of [`Operation`]s that can be printed.
@@ -67,6 +68,7 @@ mod execute;
 mod generation;
 mod index;
 mod layout;
+mod lists;
 mod lookup;
 mod name;
 mod operation;
@@ -87,6 +89,7 @@ pub use error::{PublishError, Result};
 pub use execute::Published;
 pub use generation::{packed_forms, packed_paths};
 pub use layout::{GENERATIONS_KEPT, KEYRING_FILE};
+pub use lists::{ListFiles, ListedFile, plan as plan_lists};
 pub use lookup::{LookUp, render as render_look_up};
 pub use operation::Operation;
 pub use packages::{

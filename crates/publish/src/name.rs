@@ -23,6 +23,21 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks the name of a package file, whose version may have `~` and `^`.
+pub(crate) fn check_file_name(name: &str) -> Result<()> {
+    let bad = |reason| Err(PublishError::Input { what: "file name", value: shortened(name), reason });
+    if name.is_empty() || name.len() > COMPONENT_BYTES_MAX {
+        return bad("it is empty or too long");
+    }
+    if !name.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+        return bad("it must start with a letter or a digit");
+    }
+    match name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._+~^".contains(&byte)) {
+        true => Ok(()),
+        false => bad("only letters, digits and - . _ + ~ ^ are allowed"),
+    }
+}
+
 /// Checks a path below `pool/`: plain components, none hidden, and no characters that an index or a URL would
 /// misinterpret.
 pub(crate) fn check_pool_path(path: &str) -> Result<()> {

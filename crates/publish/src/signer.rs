@@ -25,6 +25,8 @@ pub enum SignedText<'a> {
     Release(&'a str),
     /// The list of checksums of a pkgsrc repository: a detached signature.
     Checksums(&'a str),
+    /// A text that names lists of packages by digest: a detached signature.
+    Lists(&'a str),
 }
 
 /// The signatures of a text.

@@ -3,7 +3,7 @@
 use crate::change;
 use crate::hash;
 use crate::judge::checksums::SUMMARY;
-use crate::judge::release;
+use crate::judge::{lists, release};
 use crate::memory::Name;
 use crate::message::{
     self, Answer, Ask, Build, Change, Evidence, Form, Generation, KeyState, PackageText, Question, Refusal,
@@ -185,6 +185,7 @@ impl Client {
         let (form, text) = match to_sign.text {
             SignedText::Release(text) => (Form::Release, text),
             SignedText::Checksums(text) => (Form::Checksums, text),
+            SignedText::Lists(text) => (Form::Lists, text),
         };
         let new = indexes(form, text, to_sign.folder)?;
         let mut shown = self.memory(to_sign.series)?;
@@ -249,6 +250,7 @@ impl Client {
         let (text, signature) = match form {
             Form::Release => ("Release", "Release.gpg"),
             Form::Checksums => ("SHA512", "SHA512.asc"),
+            Form::Lists => (lists::FILES[0], lists::FILES[1]),
         };
         // A generation that is damaged cannot be adopted.
         let (Ok(text), Ok(signature)) = (read(&folder.join(text)), read(&folder.join(signature))) else {
@@ -283,6 +285,10 @@ fn indexes(form: Form, text: &str, folder: &Path) -> Result<BTreeMap<String, Str
         let text = text.map_err(|source| ClientError::File { path, source })?;
         return Ok(BTreeMap::from([(SUMMARY.to_owned(), text)]));
     }
+    if form == Form::Lists {
+        let failed = |source| ClientError::File { path: folder.to_owned(), source };
+        return lists::texts(text, folder).map_err(failed);
+    }
     let texts = release::indexes_of(text).map(|path| Ok((path.to_owned(), read(&folder.join(path))?)));
     texts.collect()
 }
@@ -308,6 +314,10 @@ fn changes(
                 let text = match to_sign.text {
                     SignedText::Release(_) => read(&folder.join(&path)).ok()?,
                     SignedText::Checksums(_) => indexes(Form::Checksums, "", folder).ok()?.remove(&path)?,
+                    SignedText::Lists(_) => {
+                        let text = read(&folder.join(lists::FILES[0])).ok()?;
+                        indexes(Form::Lists, &text, folder).ok()?.remove(&path)?
+                    }
                 };
                 (hash(text.as_bytes()) == *sha256).then_some(text)
             })

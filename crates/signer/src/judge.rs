@@ -2,6 +2,7 @@
 //! and by the policy.
 
 pub mod checksums;
+pub mod lists;
 pub mod release;
 mod source;
 
@@ -19,6 +20,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const INDEXES_BYTES_MAX: usize = 1 << 30;
 /// The most refusals of an answer. A coordinator whose every package is refused has one fault, not thousands.
 const REFUSALS_MAX: usize = 200;
+
+/// Architectures of packages that are for any.
+const FOR_ALL: [&str; 2] = ["all", "noarch"];
 
 /// What signed packages are remembered under, apart from the series of a repository.
 pub const SIGNED_PACKAGES: &str = "+PKG_HASH";
@@ -166,6 +170,7 @@ impl Court<'_> {
         let read = match generation.form {
             Form::Release => release::read(generation, &indexes, &shown),
             Form::Checksums => checksums::read(generation, &indexes, &shown, self.now),
+            Form::Lists => lists::read(generation, &indexes, self.now),
         };
         let read = read.map_err(|reason| Fault::Refused(Rule::Text, reason))?;
         let mut new = Vec::new();
@@ -426,7 +431,7 @@ impl Court<'_> {
         built: &Built,
     ) -> Result<Option<(Rule, String)>, MemoryError> {
         let fault = |reason: &str| Ok(Some((Rule::Worker, reason.to_owned())));
-        if prepared.form == Form::Release {
+        if prepared.form != Form::Checksums {
             return if built.listed == built.sha256 { Ok(None) } else { fault("its digests differ") };
         }
         // What is signed now was not signed before.
@@ -450,10 +455,12 @@ impl Court<'_> {
         let known = self.memory.known(self.name, series, &package.name)?;
         let before = match (&known, form) {
             // Packages of all machines and of one replace each other.
-            (_, Form::Release) => {
+            (_, Form::Release | Form::Lists) => {
                 let versions = self.memory.versions(self.name, series, &package.name.name)?;
                 let variant = &package.name.variant;
-                let is_one = |other: &str| other == variant || other == "all" || variant == "all";
+                let is_one = |other: &str| {
+                    other == variant || [other, variant].iter().any(|one| FOR_ALL.contains(one))
+                };
                 versions
                     .into_iter()
                     .filter(|(_, other, _)| is_one(other))
@@ -477,7 +484,7 @@ impl Court<'_> {
         if let Some(highest) = highest.filter(|highest| compare(form, &package.version, highest).is_lt()) {
             return Ok(vec![(Rule::VersionBelow, format!("{highest} was signed before"))]);
         }
-        let is_other = form == Form::Release
+        let is_other = form != Form::Checksums
             && known.is_some_and(|known| {
                 compare(form, &known.version, &package.version).is_eq() && known.listed != package.listed
             });
@@ -591,6 +598,7 @@ fn compare(form: Form, left: &str, right: &str) -> Ordering {
     match form {
         Form::Release => release::compare(left, right),
         Form::Checksums => checksums::compare(left, right),
+        Form::Lists => lists::compare(left, right),
     }
 }
 

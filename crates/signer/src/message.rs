@@ -139,6 +139,8 @@ pub enum Form {
     Release,
     /// The list of checksums of a pkgsrc repository.
     Checksums,
+    /// A text that names lists of packages by digest.
+    Lists,
 }
 
 /// An index, as a change of one that the signer remembers.

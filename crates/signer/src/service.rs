@@ -311,7 +311,7 @@ impl Service {
             let sign = || -> Result<_, kilnyard_sign::SignError> {
                 let clear = match generation.form {
                     Form::Release => Some(sign_clear(&keys, &generation.text)?),
-                    Form::Checksums => None,
+                    Form::Checksums | Form::Lists => None,
                 };
                 Ok((clear, sign_detached(&keys, generation.text.as_bytes())?))
             };

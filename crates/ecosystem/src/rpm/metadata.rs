@@ -14,6 +14,8 @@ use std::io::Read;
 
 /// The longest name of a package, a capability or a file, in bytes.
 const NAME_BYTES_MAX: usize = 8 << 10;
+/// The most packages of groups; Fedora has some thousand.
+const GROUPED_MAX: usize = 1 << 20;
 /// The most files that `repomd.xml` lists.
 const LISTED_MAX: usize = 100;
 
@@ -92,6 +94,10 @@ pub fn primary(
                 "version" => package.evr = evr_of(&tag)?,
                 "checksum" => is_digest = tag.attribute("pkgid")?.as_deref() == Some("YES"),
                 "location" => package.location = contained(tag.needed("href")?)?.into(),
+                "size" => {
+                    package.size_bytes =
+                        tag.attribute("package")?.and_then(|size| size.parse().ok()).unwrap_or(0);
+                }
                 "requires" => list = List::Requires,
                 "provides" => list = List::Provides,
                 "conflicts" => list = List::Conflicts,
@@ -103,6 +109,7 @@ pub fn primary(
             Node::Close("name", text) => package.name = named(text)?.into(),
             Node::Close("arch", text) => package.architecture = named(text)?.into(),
             Node::Close("checksum", text) if is_digest => package.digest = named(text)?.into(),
+            Node::Close("sourcerpm", text) if !text.is_empty() => package.source = named(text)?.into(),
             Node::Close("file", text) => package.files.push(named(text)?.into()),
             Node::Close("package", _) => {
                 if package.name.is_empty() || package.evr.version().is_empty() || package.location.is_empty()
@@ -135,6 +142,46 @@ pub fn filelists(
         }
         Ok(())
     })
+}
+
+/// Reads the groups of `comps.xml`: of each, by its id, the packages that are mandatory or come by default.
+///
+/// # Errors
+/// It is not such a file.
+pub fn groups(input: &mut dyn Read) -> Result<BTreeMap<String, Vec<String>>, MetadataError> {
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (mut id, mut depth, mut is_wanted, mut names) = (String::new(), 0, false, 0);
+    walk(input, "comps", &mut |node| {
+        match node {
+            Node::Open(tag) => {
+                depth += 1;
+                match tag.name {
+                    "group" => id.clear(),
+                    "packagereq" => {
+                        let kind = tag.attribute("type")?;
+                        is_wanted = matches!(kind.as_deref(), None | Some("mandatory" | "default"));
+                    }
+                    _ => {}
+                }
+            }
+            Node::Close(name, text) => {
+                // Of the group itself: categories and environments have ids, too.
+                if name == "id" && depth == 3 {
+                    id = named(text.trim())?.to_owned();
+                }
+                if name == "packagereq" && is_wanted {
+                    names += 1;
+                    if names > GROUPED_MAX {
+                        return Err(MetadataError("it has more groups than any distribution".to_owned()));
+                    }
+                    groups.entry(id.clone()).or_default().push(named(text.trim())?.to_owned());
+                }
+                depth -= 1;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(groups)
 }
 
 #[derive(Clone, Copy)]
@@ -273,6 +320,19 @@ mod tests {
         assert!(error.to_string().contains("too long"), "{error}");
         let mut text = Read::chain(&b"<metadata><a>"[..], std::io::repeat(b'x'));
         assert!(primary(&mut text, &mut |_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn groups_have_what_comes_by_default() {
+        let text = "<comps><group><id>buildsys-build</id><name>Build</name><packagelist><packagereq type=\"mandatory\">gcc</packagereq>\
+                    <packagereq type=\"optional\">vim</packagereq><packagereq>make</packagereq></packagelist></group>\
+                    <environment><id>desktop</id><grouplist><groupid>core</groupid></grouplist></environment></comps>";
+        let groups = groups(&mut text.as_bytes()).unwrap();
+        assert_eq!(
+            groups,
+            BTreeMap::from([("buildsys-build".to_owned(), vec!["gcc".to_owned(), "make".to_owned()])])
+        );
+        assert!(super::groups(&mut &b"<metadata/>"[..]).is_err());
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct MockConfig {
     pub repositories: Vec<String>,
     /// Files with keys that sign `repomd.xml`.
     pub keys: Vec<String>,
+    /// The packages and groups that `chroot_setup_cmd` installs.
+    pub root_packages: Vec<String>,
     /// Everything else.
     pub left: Vec<Left>,
 }
@@ -74,7 +76,7 @@ struct Reader {
 }
 
 /// The options that are carried over.
-const KNOWN: [&str; 3] = ["target_arch", "dist", "releasever"];
+const KNOWN: [&str; 4] = ["target_arch", "dist", "releasever", "chroot_setup_cmd"];
 /// The options with the configuration of the package manager.
 const MANAGERS: [&str; 2] = ["dnf.conf", "yum.conf"];
 /// Options that Kilnyard decides itself, or that only other options use.
@@ -149,7 +151,7 @@ impl Reader {
         let is_read = KNOWN.contains(&key) || MANAGERS.contains(&key) || INTERNAL.contains(&key);
         // Other texts may name it.
         if !is_read && !matches!(part.text.as_str(), "True" | "False") {
-            self.leave(&part.file, part.line, line, "builds of RPM packages do not have it yet");
+            self.leave(&part.file, part.line, line, "Kilnyard has no such setting");
         }
         self.values.insert(key.to_owned(), vec![part]);
     }
@@ -159,10 +161,27 @@ impl Reader {
         Some(parts.iter().map(|part| part.text.as_str()).collect())
     }
 
+    /// What `chroot_setup_cmd` installs: `install NAME...`, or `groupinstall GROUP...`.
+    fn root_packages(&mut self) -> Vec<String> {
+        let Some(parts) = self.values.get("chroot_setup_cmd").cloned() else { return Vec::new() };
+        let text: String = parts.iter().map(|part| part.text.as_str()).collect();
+        let mut words = text.split_whitespace();
+        let command = words.next();
+        let is_group = command == Some("groupinstall");
+        if text.contains(['{', '$', '\'', '"']) || !(is_group || command == Some("install")) {
+            let part = &parts[0];
+            self.leave(&part.file, part.line, &text, "it is not `install` with plain names");
+            return Vec::new();
+        }
+        words.map(|name| if is_group { format!("@{name}") } else { name.to_owned() }).collect()
+    }
+
     fn finish(mut self) -> MockConfig {
+        let root_packages = self.root_packages();
         let mut config = MockConfig {
             architecture: self.value("target_arch"),
             release: self.value("dist").or_else(|| self.value("releasever")),
+            root_packages,
             ..MockConfig::default()
         };
         let managers: Vec<Vec<Part>> =
@@ -422,6 +441,8 @@ best=1
             ]
         );
         assert_eq!(config.keys, ["/keys/fedora"]);
+        let plain = |_: &str| Ok("config_opts['chroot_setup_cmd'] = 'install bash @core'\n".to_owned());
+        assert_eq!(read("x", &mut { plain }).unwrap().root_packages, ["bash", "@core"]);
     }
 
     #[test]

@@ -1,18 +1,32 @@
 //! RPM: packages of repositories, by name, version and relations.
 //!
 //! [`metadata`] reads what a repository says of itself; [`universe`] has its packages for the solver; [`check`] finds what
-//! cannot be installed or built; [`mock_cfg`] reads the configuration of mock.
-//!
-//! Out of scope so far: recipes, builds and publication.
+//! cannot be installed or built; [`mock_cfg`] reads the configuration of mock. A [`Recipe`] is a source, [`Workshop`] a
+//! resolved set of them; [`package_file`] reads what a build made, and [`entry`] is how a repository lists it.
 
 pub mod check;
+pub mod entry;
+pub mod header;
 pub mod metadata;
 pub mod mock_cfg;
 mod normal;
+pub mod package_file;
+pub mod recipe;
 pub mod relation;
+pub mod repository;
+mod rules;
+mod set;
+mod settings;
+pub mod stages;
 pub mod universe;
 pub mod version;
+mod workshop;
 mod xml;
 
-/// The family's name.
-pub const FAMILY: &str = "rpm";
+pub use entry::Entry;
+pub use package_file::PackageFile;
+pub use recipe::Recipe;
+pub use repository::Lists;
+pub use rules::{FAMILY, POOL, Rules, SOURCE, output_of};
+pub use settings::{Base, Settings};
+pub use workshop::{Workshop, described, input_of, listed_name};

@@ -8,7 +8,8 @@
 //! Rich relations become clauses (`normal`). That a package must not be installed is a candidate of its own,
 //! which conflicts with it: the solver's clauses have no negation.
 //!
-//! Use: add all packages, then [`Universe::finish`], then requests.
+//! Use: add all packages, then [`Universe::finish`], then requests. Packages may come and go later; then
+//! [`Universe::finish`] comes before the next request again.
 
 use super::normal::{self, Clause, Literal, Normal, Providers};
 use super::relation::{Capability, Relation, RelationError};
@@ -42,6 +43,12 @@ pub struct Package {
     pub digest: Box<str>,
     /// The file, relative to the repository.
     pub location: Box<str>,
+    /// The size of the file.
+    pub size_bytes: u64,
+    /// The file name of the source package that it was built from; empty if it is one itself.
+    pub source: Box<str>,
+    /// The number of its repository, in the order of the configuration.
+    pub repository: u32,
     /// What must be installed.
     pub requires: Vec<Entry>,
     /// What it provides apart from its files.
@@ -57,9 +64,11 @@ pub struct Package {
 /// A relation in a repository, which may be malformed: it cannot be met then, and excludes nothing.
 pub type Entry = Result<Relation, RelationError>;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
     Package(Box<Package>),
+    /// Of a package that was removed.
+    Gone,
     /// Holds while another candidate is not installed.
     Absent(Candidate),
     /// A request, with the text of its clauses.
@@ -67,14 +76,14 @@ enum Kind {
 }
 
 /// What must be installed (a text and its alternatives), and what must not.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Demands {
     clauses: Vec<(String, Vec<Candidate>)>,
     conflicts: Vec<Candidate>,
 }
 
 /// The available packages; see the module documentation.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Universe {
     kinds: Vec<Kind>,
     names: HashMap<Box<str>, u32>,
@@ -87,6 +96,8 @@ pub struct Universe {
     absent: HashMap<Candidate, Candidate>,
     requirements: Vec<OnceLock<Requirements>>,
     entries: usize,
+    /// Whether packages came or went since rich relations were resolved.
+    is_dirty: bool,
 }
 
 impl Universe {
@@ -131,7 +142,29 @@ impl Universe {
             self.provide(number, candidate, None);
         }
         self.kinds[candidate.index()] = Kind::Package(Box::new(package));
+        self.is_dirty = true;
         Ok(candidate)
+    }
+
+    /// Removes a package. No other candidate gets its number.
+    pub fn remove(&mut self, candidate: Candidate) {
+        let Some(package) = self.package(candidate) else { return };
+        let provides = package.provides.iter().map(|one| &one.name);
+        let names: HashSet<Box<str>> =
+            provides.chain(&package.files).chain([&package.name]).cloned().collect();
+        for number in names.iter().filter_map(|name| self.names.get(name)) {
+            self.real[*number as usize].retain(|other| *other != candidate);
+            self.providers[*number as usize].retain(|(other, _)| *other != candidate);
+        }
+        self.kinds[candidate.index()] = Kind::Gone;
+        self.is_dirty = true;
+    }
+
+    /// Drops the requests that were added since there were this many candidates, with what they brought.
+    pub fn truncate(&mut self, len: usize) {
+        self.kinds.truncate(len);
+        self.requirements.truncate(len);
+        self.absent.retain(|_, absent| absent.index() < len);
     }
 
     /// Adds a file to a package, from the repository's full lists.
@@ -145,6 +178,7 @@ impl Universe {
         }
         let number = self.number(path);
         self.provide(number, candidate, None);
+        self.is_dirty = true;
         Ok(())
     }
 
@@ -167,8 +201,17 @@ impl Universe {
         wanted
     }
 
-    /// Resolves rich relations, after all packages and files were added.
+    /// Resolves rich relations, after packages and files were added or removed.
     pub fn finish(&mut self) {
+        if !std::mem::take(&mut self.is_dirty) {
+            return;
+        }
+        self.rich.clear();
+        for (kind, requirements) in self.kinds.iter().zip(&mut self.requirements) {
+            if matches!(kind, Kind::Package(_)) {
+                *requirements = OnceLock::new();
+            }
+        }
         for index in 0..self.kinds.len() {
             let Kind::Package(package) = &self.kinds[index] else { continue };
             if package.is_rich() {
@@ -364,7 +407,7 @@ impl Universe {
     /// The requirements of a candidate, computed on first use.
     pub fn requirements(&self, candidate: Candidate) -> &Requirements {
         self.requirements[candidate.index()].get_or_init(|| match &self.kinds[candidate.index()] {
-            Kind::Request(_) => Requirements::default(),
+            Kind::Request(_) | Kind::Gone => Requirements::default(),
             Kind::Absent(other) => Requirements::new::<Vec<Candidate>>(&[], vec![*other]),
             Kind::Package(package) => {
                 let clauses: Vec<Vec<Candidate>> =
@@ -480,12 +523,42 @@ impl kilnyard_model::solver::Universe for Universe {
     }
 }
 
+/// The candidates of a universe that a request may choose.
+pub struct View<'u> {
+    /// The universe.
+    pub universe: &'u Universe,
+    /// Whether a candidate may be chosen.
+    pub is_allowed: &'u dyn Fn(Candidate) -> bool,
+    /// Whether it is tried before the alternatives.
+    pub is_favoured: &'u dyn Fn(Candidate) -> bool,
+}
+
+impl kilnyard_model::solver::Universe for View<'_> {
+    fn len(&self) -> usize {
+        self.universe.len()
+    }
+
+    fn requirements(&self, candidate: Candidate) -> &Requirements {
+        self.universe.requirements(candidate)
+    }
+
+    fn is_allowed(&self, candidate: Candidate) -> bool {
+        // What is not a package is a part of a relation.
+        self.universe.package(candidate).is_none() || (self.is_allowed)(candidate)
+    }
+
+    fn is_favoured(&self, candidate: Candidate) -> bool {
+        self.universe.package(candidate).is_some() && (self.is_favoured)(candidate)
+    }
+}
+
 impl Described for Universe {
     fn label(&self, candidate: Candidate) -> String {
         match &self.kinds[candidate.index()] {
             Kind::Package(package) => format!("{} {}", package.name, package.evr),
             Kind::Absent(other) => format!("leaving out {}", self.label(*other)),
             Kind::Request(_) => "the request".to_owned(),
+            Kind::Gone => "a package that was removed".to_owned(),
         }
     }
 
@@ -501,7 +574,7 @@ impl Described for Universe {
             Kind::Package(package) => {
                 self.clauses(candidate, package).into_iter().map(|(text, _)| text).collect()
             }
-            Kind::Absent(_) => Vec::new(),
+            Kind::Absent(_) | Kind::Gone => Vec::new(),
             Kind::Request(texts) => texts.clone(),
         }
     }

@@ -12,7 +12,7 @@ use kilnyard_worker::{RootFolder, ShownFolder};
 use kilnyard_yard::config::seconds_of;
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::yard::Yard;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
@@ -97,7 +97,7 @@ impl RootMake {
             environment,
         };
         let limits = Limits::of_wall(self.time_limit.seconds_max as f64);
-        let mut output = Bounded { bytes: Vec::new(), is_over: false };
+        let mut output = crate::captured::Captured::new(OUTPUT_BYTES_MAX as usize);
         let sandbox = root.sandbox(&order);
         let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, None, &mut |_| {});
         let end = match outcome.end {
@@ -128,26 +128,5 @@ impl Make for RootMake {
 
     fn name(&self) -> String {
         self.settings.make.clone()
-    }
-}
-
-/// The captured output, up to [`OUTPUT_BYTES_MAX`].
-struct Bounded {
-    bytes: Vec<u8>,
-    is_over: bool,
-}
-
-impl Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if (self.bytes.len() + bytes.len()) as u64 > OUTPUT_BYTES_MAX {
-            self.is_over = true;
-            return Err(io::Error::other("too much output"));
-        }
-        self.bytes.extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 pub fn run(yard: &Yard, rpm: &Rpm, as_json: bool, program: &dyn Program) -> Result<ExitCode> {
     program.catch_signals();
     ensure_scanned(yard, interrupt::cancel(), &|text| program.say(text))?;
-    let Packages { mut universe, sources, others } = Index::open(yard)?.read(yard, rpm)?;
+    let Packages { mut universe, sources, others, .. } = Index::open(yard)?.read(yard, rpm)?;
     let verdicts = check(&mut universe, &sources);
     if as_json {
         return program.print_json(&json!({

@@ -1,6 +1,8 @@
-//! The `[rpm]` table: repositories of RPM packages.
+//! The `[rpm]` table: repositories of RPM packages, the base root, and how sources are built.
 
-use kilnyard_ecosystem::rpm::FAMILY;
+use kilnyard_ecosystem::OptionRules;
+use kilnyard_ecosystem::rpm::recipe::is_version;
+use kilnyard_ecosystem::rpm::{FAMILY, Settings};
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_yard::config::{list_of, quoted};
 use serde::Deserialize;
@@ -27,6 +29,36 @@ pub struct Rpm {
     /// Files with the public keys that may sign the repositories. Without any, only `https` and `file` are accepted.
     #[serde(default)]
     pub keys: Vec<PathBuf>,
+    /// The packages of the base root: names, or groups with `@`.
+    #[serde(default = "root_packages")]
+    pub root_packages: Vec<String>,
+    /// A folder with spec files: its own, and one in each folder of it, next to the files that they list.
+    pub specs: Option<PathBuf>,
+    /// The value of `%dist`.
+    #[serde(default)]
+    pub dist: String,
+    /// What follows `%dist`, before the number of a rebuild.
+    #[serde(default = "version_suffix")]
+    pub version_suffix: String,
+    /// Whether `%check` runs.
+    #[serde(default = "yes")]
+    pub checks: bool,
+    /// Further macros: a name, a space, and the value.
+    #[serde(default)]
+    pub macros: Vec<String>,
+}
+
+/// What mock installs before a build, in Fedora and its relatives.
+fn root_packages() -> Vec<String> {
+    vec!["@buildsys-build".to_owned()]
+}
+
+fn version_suffix() -> String {
+    ".bk".to_owned()
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// This machine's architecture, by RPM's name.
@@ -46,6 +78,33 @@ impl Rpm {
         self.target().map_err(|error| error.to_string())?;
         if self.repositories.is_empty() {
             return Err("repositories is empty: add the address of a folder that has repodata".to_owned());
+        }
+        if self.root_packages.is_empty() {
+            return Err(
+                "root-packages is empty: name the packages of the base root, such as gcc, make and rpm-build"
+                    .to_owned(),
+            );
+        }
+        if !is_version(&self.version_suffix) || self.version_suffix.ends_with(|c: char| c.is_ascii_digit()) {
+            return Err(format!(
+                "version-suffix: `{}` cannot stand before a number in a release",
+                self.version_suffix
+            ));
+        }
+        if !self.dist.is_empty() && !is_version(&self.dist) {
+            return Err(format!("dist: `{}` cannot be a part of a release", self.dist));
+        }
+        for line in &self.macros {
+            let name = line.split([' ', '(']).next().unwrap_or("");
+            let is_macro = name.len() > 2
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+                && line.contains(' ')
+                && !line.contains('\n');
+            if !is_macro {
+                return Err(format!(
+                    "macros: `{line}` is no name of at least three characters, a space, and a value"
+                ));
+            }
         }
         for address in &self.repositories {
             let is_secure = address.starts_with("https://") || address.starts_with("file:/");
@@ -71,33 +130,67 @@ impl Rpm {
         self.repositories.iter().map(|address| address.trim_end_matches('/').to_owned()).collect()
     }
 
+    /// The settings of a set.
+    pub fn settings(&self, packages: OptionRules) -> Result<Settings, TargetError> {
+        Ok(Settings {
+            architecture: self.architecture.clone(),
+            target: self.target()?,
+            repositories: self.addresses(),
+            dist: self.dist.clone(),
+            suffix: self.version_suffix.clone(),
+            runs_checks: self.checks,
+            macros: self.macros.clone(),
+            packages,
+        })
+    }
+
     /// Whether packages of an architecture can be installed on the target.
     pub fn installs(&self, architecture: &str) -> bool {
         architecture == self.architecture || architecture == INDEPENDENT
     }
 }
 
-/// The configuration that `kilnyard init rpm` writes.
-pub fn template(
-    release: &str,
-    architecture: Option<&str>,
-    repositories: &[String],
-    keys: &[String],
-) -> String {
-    let architecture = match architecture {
-        None => "# architecture = \"x86_64\"          # default: this machine's".to_owned(),
-        Some(architecture) => format!("architecture = {}", quoted(architecture)),
-    };
-    let keys = match keys {
-        [] => {
-            "# keys = [\"RPM-GPG-KEY\"]         # files with the keys that sign the repositories".to_owned()
-        }
-        keys => format!("keys = [\n{}]", list_of(keys)),
-    };
-    format!(
-        r#"# A yard of Kilnyard. `kilnyard check` lists what cannot be installed or built, and why (docs/rpm.md).
+/// What `kilnyard init rpm` writes into a configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Template {
+    /// The name of the release.
+    pub release: String,
+    /// The architecture, if it is named.
+    pub architecture: Option<String>,
+    /// The addresses of the repositories.
+    pub repositories: Vec<String>,
+    /// Files with keys.
+    pub keys: Vec<String>,
+    /// The folder with spec files.
+    pub specs: Option<String>,
+    /// The sources of the set; none for all.
+    pub packages: Vec<String>,
+    /// The packages of the base root, if they are named.
+    pub root_packages: Vec<String>,
+    /// The value of `%dist`.
+    pub dist: Option<String>,
+}
 
-packages = "all"
+impl Template {
+    /// The text of `kilnyard.toml`.
+    pub fn text(&self) -> String {
+        let line = |value: &Option<String>, key: &str, usual: &str| match value {
+            Some(value) => format!("{key} = {}", quoted(value)),
+            None => format!("# {key} = {usual}"),
+        };
+        let list = |values: &[String], key: &str, usual: &str| match values {
+            [] => format!("# {key} = {usual}"),
+            values => format!("{key} = [\n{}]", list_of(values)),
+        };
+        let packages = match &self.packages[..] {
+            [] => "packages = \"all\"".to_owned(),
+            packages => format!("packages = [\n{}]", list_of(packages)),
+        };
+        format!(
+            r#"# A yard of Kilnyard, for RPM packages (docs/rpm.md). `kilnyard build` builds them; `kilnyard check` lists what cannot be
+# installed or built, and why.
+
+{packages}
 
 [rpm]
 release = {release}                # the release of the distribution: a name of the target
@@ -105,8 +198,33 @@ repositories = [
 {repositories}]
 {keys}
 {architecture}
+{specs}
+{root}
+{dist}
+# version-suffix = ".bk"           # before the number of a rebuild, which follows %dist
+# checks = false                   # leave %check out
+# macros = ["_lto_cflags %{{nil}}"]  # further macros, for all
 "#,
-        release = quoted(release),
-        repositories = list_of(repositories),
-    )
+            release = quoted(&self.release),
+            repositories = list_of(&self.repositories),
+            keys = list(
+                &self.keys,
+                "keys",
+                "[\"RPM-GPG-KEY\"]         # files with the keys that sign the repositories"
+            ),
+            architecture =
+                line(&self.architecture, "architecture", "\"x86_64\"          # default: this machine's"),
+            specs = line(
+                &self.specs,
+                "specs",
+                "\"specs\"                  # a folder with spec files and what they list"
+            ),
+            root = list(
+                &self.root_packages,
+                "root-packages",
+                "[\"@buildsys-build\"]   # the base root: packages, or groups with @"
+            ),
+            dist = line(&self.dist, "dist", "\".fc42\"                   # the value of %dist"),
+        )
+    }
 }

@@ -1,6 +1,6 @@
-//! `kilnyard init rpm`: makes a yard of RPM repositories.
+//! `kilnyard init rpm`: makes a yard of RPM packages.
 
-use super::config::template;
+use super::config::Template;
 use crate::FAMILIES;
 use clap::Args;
 use kilnyard_ecosystem::rpm::mock_cfg::{self, MockConfig, MockError};
@@ -30,6 +30,18 @@ pub struct Init {
     /// Name of the distribution's release, such as fc42.
     #[arg(long, value_name = "NAME")]
     release: Option<String>,
+    /// Folder with spec files: its own, and one in each folder of it, next to the files that they list.
+    #[arg(long, value_name = "FOLDER")]
+    specs: Option<PathBuf>,
+    /// Package of the base root, or a group with @; the default is @buildsys-build. It may be repeated, or list several with commas.
+    #[arg(long = "root-package", value_name = "NAME", value_delimiter = ',')]
+    root_packages: Vec<String>,
+    /// Value of %dist, such as .fc42.
+    #[arg(long, value_name = "TEXT")]
+    dist: Option<String>,
+    /// Sources to build: names of spec files' packages or of the repositories' sources, or .src.rpm files. Without any, all.
+    #[arg(value_name = "SOURCE")]
+    packages: Vec<String>,
     /// File with the public keys that sign the repositories' repomd.xml.
     #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
@@ -53,20 +65,35 @@ impl Init {
             .hint("--repo URL in addition"));
         }
         let release = self.release.as_deref().or(mock.release.as_deref()).unwrap_or("unnamed");
-        let configuration = template(release, mock.architecture.as_deref(), &repositories, &keys);
+        let specs = self.specs.as_deref().map(init::path_text).transpose()?;
+        let packages = self.packages.iter().map(|name| source(name)).collect::<Result<Vec<_>>>()?;
+        let builds = specs.is_some() || !packages.is_empty();
+        let root_packages = match self.root_packages.is_empty() {
+            true => mock.root_packages.clone(),
+            false => self.root_packages.clone(),
+        };
+        let configuration = Template {
+            release: release.to_owned(),
+            architecture: mock.architecture.clone(),
+            repositories: repositories.clone(),
+            keys,
+            specs,
+            packages,
+            root_packages,
+            dist: self.dist.clone().or_else(|| mock.release.as_ref().map(|dist| format!(".{dist}"))),
+        }
+        .text();
         init::check(folder, &configuration, FAMILIES)?;
         let shown: Vec<String> = repositories.iter().map(|address| without_password(address)).collect();
-        let made = format!(
-            "made the yard {} of {}\nbuilds of RPM packages are not there yet; check lists what cannot be installed or built, and why",
-            folder.display(),
-            shown.join(", ")
-        );
+        let made = format!("made the yard {} of {}", folder.display(), shown.join(", "));
         let left = lines_of(&mock);
         let afterwards = move |program: &dyn Program| {
             left.iter().for_each(|line| program.say(line));
             Ok(())
         };
-        Ok(NewYard { configuration, made, next: "check", afterwards: Box::new(afterwards) })
+        // All sources of a distribution take a while: what cannot be built is known before.
+        let next = if builds { "build" } else { "check" };
+        Ok(NewYard { configuration, made, next, afterwards: Box::new(afterwards) })
     }
 }
 
@@ -95,6 +122,14 @@ fn read_mock(path: &Path) -> Result<MockConfig> {
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     mock_cfg::read(&name, &mut open).context(Kind::Usage, format!("read {}", path.display()))
+}
+
+/// A source as the configuration names it.
+fn source(name: &str) -> Result<String> {
+    match name.ends_with(".src.rpm") {
+        true => init::path_text(Path::new(name)),
+        false => Ok(name.to_owned()),
+    }
 }
 
 /// A folder of this machine becomes an address.

@@ -5,7 +5,7 @@
 //! has in its repository's first list.
 
 use super::config::{Rpm, SOURCES};
-use kilnyard_ecosystem::rpm::metadata::{Listed, MetadataError, filelists, primary, repomd};
+use kilnyard_ecosystem::rpm::metadata::{Listed, MetadataError, filelists, groups, primary, repomd};
 use kilnyard_ecosystem::rpm::universe::{Package, Universe};
 use kilnyard_ecosystem::{Compression, decompress};
 use kilnyard_mirror::{Client, Condition, Fetched, Sha256Hex, Wanted, without_password};
@@ -18,7 +18,7 @@ use kilnyard_yard::mirror::client;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
 
 /// The largest `repomd.xml`: real ones have some kilobytes.
@@ -46,6 +46,9 @@ struct IndexRepository {
     repomd: String,
     primary: File,
     filelists: Option<File>,
+    /// The groups of packages.
+    #[serde(default)]
+    groups: Option<File>,
     /// Whether the files that only the full list has are kept.
     has_files: bool,
 }
@@ -96,7 +99,12 @@ pub struct Packages {
     pub sources: Vec<Package>,
     /// Number of packages of other architectures.
     pub others: usize,
+    /// The groups of packages.
+    pub groups: Groups,
 }
+
+/// The names of the packages of each group.
+pub type Groups = BTreeMap<String, Vec<String>>;
 
 /// Brings the index up to date; `say` receives progress lines.
 pub fn scan(yard: &Yard, rpm: &Rpm, cancel: &AtomicBool, say: &dyn Fn(&str)) -> Result<Scanned> {
@@ -129,6 +137,15 @@ pub fn scan(yard: &Yard, rpm: &Rpm, cancel: &AtomicBool, say: &dyn Fn(&str)) -> 
         remove_others(yard, &kept);
     }
     Ok(scanned)
+}
+
+/// The file with the groups of packages: of several forms, one that can be read.
+fn groups_of(files: &BTreeMap<String, Listed>) -> Result<Option<File>> {
+    let of_form = |name: &str| files.get(name).and_then(|listed| File::of(listed, "comps.xml").ok());
+    Ok(of_form("group_xz")
+        .or_else(|| of_form("group_gz"))
+        .or_else(|| of_form("group_zst"))
+        .or_else(|| of_form("group")))
 }
 
 /// The keys that may sign the repositories.
@@ -208,9 +225,13 @@ impl Update<'_> {
             repomd: digest,
             primary: File::of(files.get("primary").ok_or_else(lacks)?, "primary.xml")?,
             filelists: files.get("filelists").map(|listed| File::of(listed, "filelists.xml")).transpose()?,
+            groups: groups_of(&files)?,
             has_files: false,
         };
         self.fetch(&repository.primary)?;
+        if let Some(groups) = &repository.groups {
+            self.fetch(groups)?;
+        }
         Ok(repository)
     }
 
@@ -286,15 +307,24 @@ impl Index {
             })?;
         }
         universe.finish();
+        for file in self.0.repositories.iter().filter_map(|repository| repository.groups.as_ref()) {
+            read(yard, file, PRIMARY_BYTES_MAX, &mut |input| {
+                for (id, names) in groups(input)? {
+                    packages.groups.entry(id).or_default().extend(names);
+                }
+                Ok(())
+            })?;
+        }
         Ok(packages)
     }
 
     /// Reads what the first lists say, and packages by digest. The universe is not finished.
     fn first(&self, yard: &Yard, rpm: &Rpm) -> Result<(Packages, HashMap<Box<str>, Candidate>)> {
         let (mut packages, mut digests) = (Packages::default(), HashMap::new());
-        for repository in &self.0.repositories {
+        for (number, repository) in self.0.repositories.iter().enumerate() {
             read(yard, &repository.primary, PRIMARY_BYTES_MAX, &mut |input| {
-                primary(input, &mut |package| {
+                primary(input, &mut |mut package| {
+                    package.repository = number as u32;
                     if SOURCES.contains(&&*package.architecture) {
                         packages.sources.push(package);
                     } else if rpm.installs(&package.architecture) {
@@ -334,11 +364,14 @@ fn read_kept(yard: &Yard) -> Option<IndexFile> {
 }
 
 fn remove_others(yard: &Yard, kept: &IndexFile) {
-    let files = kept.repositories.iter().flat_map(|one| std::iter::once(&one.primary).chain(&one.filelists));
+    let files = kept
+        .repositories
+        .iter()
+        .flat_map(|one| std::iter::once(&one.primary).chain(&one.filelists).chain(&one.groups));
     let names: BTreeSet<String> = files.map(File::name).collect();
     for entry in fs_err::read_dir(yard.path("index")).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name != "index.json" && !names.contains(&name) {
+        if name.ends_with(".metadata") && !names.contains(&name) {
             // A file that remains is removed by the next scan.
             let _ = fs_err::remove_file(entry.path());
         }

@@ -23,7 +23,7 @@ const NAMES: [&str; 15] = [
 ];
 
 /// The folders of the families. The file with the same name and `.rs` also counts.
-const HOMES: [&str; 12] = [
+const HOMES: [&str; 13] = [
     "crates/ecosystem/src/debian",
     "crates/ecosystem/src/pkgsrc",
     "crates/ecosystem/src/rpm",
@@ -34,6 +34,7 @@ const HOMES: [&str; 12] = [
     "crates/family/src/rpm",
     "crates/signer/src/audit/files",
     "crates/signer/src/judge/checksums",
+    "crates/signer/src/judge/lists",
     "crates/signer/src/judge/release",
     "crates/signer/src/sources",
 ];

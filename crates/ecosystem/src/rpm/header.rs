@@ -1,0 +1,240 @@
+//! The header of a package file: tags with values.
+//!
+//! Format: rpm's `docs/manual/format_v4.md` and `format_header.md`. A header comes from a build, so every length in it is
+//! checked before it is used, and a tag that is there twice is refused: readers disagree about which one counts.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+/// What a header begins with, with its version.
+const MAGIC: [u8; 4] = [0x8e, 0xad, 0xe8, 0x01];
+/// The bytes before the index: the magic, four reserved ones, the number of tags, and the length of the data.
+pub(super) const INTRO_BYTES: u64 = 16;
+/// The bytes of an entry of the index.
+pub(super) const ENTRY_BYTES: u64 = 16;
+/// The most tags; rpm has some two hundred.
+const TAGS_MAX: u32 = 1 << 12;
+/// The longest data. A package with a million files has some hundred mebibytes.
+const DATA_BYTES_MAX: u32 = 256 << 20;
+
+/// Tags, by rpm's names (`include/rpm/rpmtag.h`).
+pub(super) mod tag {
+    pub const NAME: u32 = 1000;
+    pub const VERSION: u32 = 1001;
+    pub const RELEASE: u32 = 1002;
+    pub const EPOCH: u32 = 1003;
+    pub const SUMMARY: u32 = 1004;
+    pub const DESCRIPTION: u32 = 1005;
+    pub const BUILD_TIME: u32 = 1006;
+    pub const BUILD_HOST: u32 = 1007;
+    pub const SIZE: u32 = 1009;
+    pub const VENDOR: u32 = 1011;
+    pub const LICENSE: u32 = 1014;
+    pub const PACKAGER: u32 = 1015;
+    pub const GROUP: u32 = 1016;
+    pub const URL: u32 = 1020;
+    pub const ARCHITECTURE: u32 = 1022;
+    pub const OLD_FILE_NAMES: u32 = 1027;
+    pub const FILE_SIZES: u32 = 1028;
+    pub const FILE_MODES: u32 = 1030;
+    pub const FILE_TIMES: u32 = 1034;
+    pub const FILE_DIGESTS: u32 = 1035;
+    pub const FILE_FLAGS: u32 = 1037;
+    pub const SOURCE_PACKAGE: u32 = 1044;
+    pub const PROVIDE_NAMES: u32 = 1047;
+    pub const REQUIRE_FLAGS: u32 = 1048;
+    pub const REQUIRE_NAMES: u32 = 1049;
+    pub const REQUIRE_VERSIONS: u32 = 1050;
+    pub const CONFLICT_FLAGS: u32 = 1053;
+    pub const CONFLICT_NAMES: u32 = 1054;
+    pub const CONFLICT_VERSIONS: u32 = 1055;
+    pub const CHANGE_TIMES: u32 = 1080;
+    pub const CHANGE_NAMES: u32 = 1081;
+    pub const CHANGE_TEXTS: u32 = 1082;
+    pub const OBSOLETE_NAMES: u32 = 1090;
+    pub const COOKIE: u32 = 1094;
+    pub const FILE_DEVICES: u32 = 1095;
+    pub const FILE_INODES: u32 = 1096;
+    pub const PROVIDE_FLAGS: u32 = 1112;
+    pub const PROVIDE_VERSIONS: u32 = 1113;
+    pub const OBSOLETE_FLAGS: u32 = 1114;
+    pub const OBSOLETE_VERSIONS: u32 = 1115;
+    pub const FOLDER_INDEXES: u32 = 1116;
+    pub const BASE_NAMES: u32 = 1117;
+    pub const FOLDER_NAMES: u32 = 1118;
+    pub const LONG_FILE_SIZES: u32 = 5008;
+    pub const LONG_SIZE: u32 = 5009;
+    pub const SOURCE_PACKAGE_ID: u32 = 1146;
+    pub const RECOMMEND_NAMES: u32 = 5046;
+    pub const RECOMMEND_VERSIONS: u32 = 5047;
+    pub const RECOMMEND_FLAGS: u32 = 5048;
+    pub const SUGGEST_NAMES: u32 = 5049;
+    pub const SUGGEST_VERSIONS: u32 = 5050;
+    pub const SUGGEST_FLAGS: u32 = 5051;
+    pub const SUPPLEMENT_NAMES: u32 = 5052;
+    pub const SUPPLEMENT_VERSIONS: u32 = 5053;
+    pub const SUPPLEMENT_FLAGS: u32 = 5054;
+    pub const ENHANCE_NAMES: u32 = 5055;
+    pub const ENHANCE_VERSIONS: u32 = 5056;
+    pub const ENHANCE_FLAGS: u32 = 5057;
+    pub const PAYLOAD_DIGEST: u32 = 5092;
+    pub const PAYLOAD_DIGEST_KIND: u32 = 5093;
+    pub const UNPACKED_DIGEST: u32 = 5097;
+}
+
+/// Regions, whose data is the index again.
+const REGIONS: std::ops::RangeInclusive<u32> = 61..=63;
+
+/// A header that is malformed or too large.
+#[derive(Debug, thiserror::Error)]
+pub enum HeaderError {
+    /// It cannot be read, or is cut off.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// It breaks the format.
+    #[error("its header {0}")]
+    Format(String),
+}
+
+fn broken(what: impl Into<String>) -> HeaderError {
+    HeaderError::Format(what.into())
+}
+
+/// The type of a value (`rpmTagType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Number(usize),
+    Text,
+    Texts,
+    Bytes,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    kind: Kind,
+    count: usize,
+    start: usize,
+    end: usize,
+}
+
+/// A header.
+#[derive(Clone, Debug, Default)]
+pub struct Header {
+    values: BTreeMap<u32, Value>,
+    data: Vec<u8>,
+    /// Its length in the file.
+    bytes: u64,
+}
+
+impl Header {
+    /// Reads a header from its first byte to its last.
+    ///
+    /// # Errors
+    /// It is malformed, cut off, or larger than any real one.
+    pub fn read(input: &mut dyn Read) -> Result<Header, HeaderError> {
+        let mut intro = [0; INTRO_BYTES as usize];
+        input.read_exact(&mut intro)?;
+        if intro[..4] != MAGIC {
+            return Err(broken("does not begin as one"));
+        }
+        let word = |bytes: &[u8], at: usize| u32::from_be_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let (tags, length) = (word(&intro, 8), word(&intro, 12));
+        if tags > TAGS_MAX || length > DATA_BYTES_MAX {
+            return Err(broken(format!("has {tags} tags and {length} bytes, which is too much")));
+        }
+        let mut index = Vec::new();
+        let index_bytes = u64::from(tags) * ENTRY_BYTES;
+        input.take(index_bytes).read_to_end(&mut index)?;
+        let mut data = Vec::new();
+        input.take(length.into()).read_to_end(&mut data)?;
+        if index.len() as u64 != index_bytes || data.len() as u64 != u64::from(length) {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let mut values = BTreeMap::new();
+        for entry in index.chunks_exact(ENTRY_BYTES as usize) {
+            let (tag, kind, start, count) =
+                (word(entry, 0), word(entry, 4), word(entry, 8) as usize, word(entry, 12) as usize);
+            if REGIONS.contains(&tag) {
+                continue;
+            }
+            let value = value(&data, kind, start, count)
+                .ok_or_else(|| broken(format!("has no value at the place of its tag {tag}")))?;
+            if values.insert(tag, value).is_some() {
+                return Err(broken(format!("has the tag {tag} twice")));
+            }
+        }
+        Ok(Header { values, data, bytes: INTRO_BYTES + index_bytes + u64::from(length) })
+    }
+
+    /// Its length in the file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The text of a tag, or the first of several; invalid UTF-8 is replaced.
+    pub fn text(&self, tag: u32) -> Option<String> {
+        self.raw_texts(tag).next().map(|text| String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// All texts of a tag; none if it is absent.
+    pub fn texts(&self, tag: u32) -> Vec<String> {
+        self.raw_texts(tag).map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    }
+
+    /// The numbers of a tag; none if it is absent.
+    pub fn numbers(&self, tag: u32) -> Vec<u64> {
+        match self.values.get(&tag) {
+            Some(Value { kind: Kind::Number(width), start, end, .. }) => {
+                let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+                self.data[*start..*end].chunks_exact(*width).map(number).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The first number of a tag.
+    pub fn number(&self, tag: u32) -> Option<u64> {
+        self.numbers(tag).first().copied()
+    }
+
+    /// Whether it has a tag.
+    pub fn has(&self, tag: u32) -> bool {
+        self.values.contains_key(&tag)
+    }
+
+    /// All tags with their values as bytes, in the order of the tags. Texts end with a zero byte each.
+    pub(super) fn values(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.values.iter().map(|(tag, value)| (*tag, &self.data[value.start..value.end]))
+    }
+
+    fn raw_texts(&self, tag: u32) -> impl Iterator<Item = &[u8]> {
+        let value = self.values.get(&tag).filter(|value| matches!(value.kind, Kind::Text | Kind::Texts));
+        let (bytes, count) =
+            value.map_or((&[][..], 0), |value| (&self.data[value.start..value.end], value.count));
+        bytes.split(|byte| *byte == 0).take(count)
+    }
+}
+
+/// A value whose bytes are all there; `None` if they are not.
+fn value(data: &[u8], kind: u32, start: usize, count: usize) -> Option<Value> {
+    let rest = data.get(start..)?;
+    let texts_end = |count: usize| {
+        let mut end = 0;
+        for _ in 0..count {
+            end += rest.get(end..)?.iter().position(|byte| *byte == 0)? + 1;
+        }
+        Some(end)
+    };
+    let (kind, length) = match kind {
+        0 => (Kind::Bytes, 0),
+        1 | 2 => (Kind::Number(1), count),
+        3 => (Kind::Number(2), count.checked_mul(2)?),
+        4 => (Kind::Number(4), count.checked_mul(4)?),
+        5 => (Kind::Number(8), count.checked_mul(8)?),
+        6 => (Kind::Text, texts_end(1).filter(|_| count == 1)?),
+        7 => (Kind::Bytes, count),
+        8 | 9 => (Kind::Texts, texts_end(count)?),
+        _ => return None,
+    };
+    (length <= rest.len()).then_some(Value { kind, count, start, end: start + length })
+}

@@ -1,0 +1,183 @@
+//! Resolves a set of sources into a graph.
+//!
+//! Every package that the set will make is a candidate of its own, described by its spec file, and by the package of the same name
+//! in a repository. What a source requires is solved with these in place of the repositories' packages. All that are installed
+//! beyond the base become edges. They give the order, and decide the inputs of each build: packages of its ancestors in
+//! the graph come from the set, all others from the repositories, so that the result does not depend on which build ends first.
+
+use super::recipe::Recipe;
+use super::relation::{Capability, Relation};
+use super::settings::{Base, Settings};
+use super::universe::{Entry, Universe, View};
+use crate::{LeftOut, explain, prior};
+use kilnyard_model::cuts::{Cutting, Effort, StandIn};
+use kilnyard_model::graph::{Graph, PackageId};
+use kilnyard_model::solver::{Candidate, Solver};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A resolved set; see the module documentation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Resolved {
+    pub graph: Graph,
+    pub cutting: Cutting,
+    pub left_out: Vec<LeftOut>,
+    /// Of each source, what it will make.
+    pub of_package: Vec<Vec<Candidate>>,
+    pub of_candidate: HashMap<Candidate, PackageId>,
+}
+
+impl Resolved {
+    fn leave_out(&mut self, name: &str, explanation: String) {
+        self.left_out.push(LeftOut { name: name.to_owned(), explanation });
+    }
+}
+
+/// What keeps the packages of the base in a root: newer ones of the set may replace them.
+pub(super) fn of_base(base: &Base) -> Vec<Entry> {
+    let plain = |(name, _): &(String, String)| {
+        Ok(Relation::Plain(Capability { name: name.as_str().into(), range: None }))
+    };
+    base.packages.iter().map(plain).collect()
+}
+
+pub(super) fn resolve(
+    universe: &mut Universe,
+    recipes: &BTreeMap<String, Recipe>,
+    settings: &Settings,
+    base: &Base,
+) -> Resolved {
+    let mut resolved = Resolved::default();
+    let mut makers: HashMap<&str, &str> = HashMap::new();
+    for (name, recipe) in recipes {
+        if !recipe.builds_on(&settings.architecture) {
+            let text = format!("{name} is not for {} (ExclusiveArch, ExcludeArch)", settings.architecture);
+            resolved.leave_out(name, text);
+            continue;
+        }
+        let other = recipe.packages.iter().find_map(|one| Some((&one.name, *makers.get(one.name.as_str())?)));
+        if let Some((package, other)) = other {
+            resolved.leave_out(name, format!("{name} makes {package}, which {other} makes, too"));
+            continue;
+        }
+        makers.extend(recipe.packages.iter().map(|one| (one.name.as_str(), name.as_str())));
+        resolved.graph.add(name);
+    }
+    let in_repositories: HashSet<String> =
+        universe.packages().map(|(_, package)| package.name.to_string()).collect();
+    for id in resolved.graph.packages() {
+        let recipe = &recipes[resolved.graph.name(id)];
+        let mut made = Vec::new();
+        for planned in &recipe.packages {
+            let known = universe.named(&planned.name).iter().find_map(|one| universe.package(*one)).cloned();
+            match universe.add(planned.described(settings, known.as_ref())) {
+                Ok(candidate) => made.push(candidate),
+                // Its dependents find no provider then, and are left out.
+                Err(_) => break,
+            }
+        }
+        resolved.of_candidate.extend(made.iter().map(|candidate| (*candidate, id)));
+        resolved.of_package.push(made);
+    }
+    let impossible = add_edges(universe, recipes, base, &mut resolved);
+    resolved.graph = without(&resolved.graph, &impossible);
+    let makes_known = |id: PackageId| {
+        recipes[resolved.graph.name(id)].packages.iter().all(|one| in_repositories.contains(&one.name))
+    };
+    let stand_ins: HashSet<PackageId> = resolved.graph.packages().filter(|id| makes_known(*id)).collect();
+    let seconds: Vec<f64> = resolved
+        .graph
+        .packages()
+        .map(|id| prior::seconds_by_size(recipes[resolved.graph.name(id)].source_bytes()))
+        .collect();
+    let may_cut =
+        |_: PackageId, dependency: PackageId| stand_ins.contains(&dependency).then_some(StandIn::Archive);
+    resolved.cutting = resolved.graph.cut_cycles(&seconds, Effort::ShortPath, &may_cut);
+    let mut knotted = Vec::new();
+    for members in resolved.cutting.uncut.clone() {
+        let names: Vec<String> = members.iter().map(|id| resolved.graph.name(*id).to_owned()).collect();
+        for name in &names {
+            let text = format!(
+                "{name} is in the cycle {}; no repository has packages to break it",
+                names.join(", ")
+            );
+            resolved.leave_out(name, text);
+        }
+        knotted.extend(members);
+    }
+    resolved.graph = without(&resolved.graph, &knotted);
+    resolved
+}
+
+/// Takes the edges of some packages away. Candidates refer to package numbers, so a package keeps its number.
+fn without(graph: &Graph, gone: &[PackageId]) -> Graph {
+    let mut rest = Graph::new();
+    for id in graph.packages() {
+        rest.add(graph.name(id));
+    }
+    for id in graph.packages().filter(|id| !gone.contains(id)) {
+        for dependency in graph.dependencies(id).iter().filter(|id| !gone.contains(id)) {
+            rest.depend(id, *dependency);
+        }
+    }
+    rest
+}
+
+/// Solves what each source requires, and adds the edges; returns the packages without a solution.
+fn add_edges(
+    universe: &mut Universe,
+    recipes: &BTreeMap<String, Recipe>,
+    base: &Base,
+    resolved: &mut Resolved,
+) -> Vec<PackageId> {
+    universe.finish();
+    let len = universe.len();
+    let of_base = of_base(base);
+    let base_names: HashSet<&str> = base.packages.iter().map(|(name, _)| name.as_str()).collect();
+    let mut impossible = Vec::new();
+    for id in resolved.graph.packages() {
+        let name = resolved.graph.name(id).to_owned();
+        let (mut requires, conflicts) = recipes[&name].request();
+        requires.extend(of_base.iter().cloned());
+        let root = match universe.request(&requires, &conflicts) {
+            Ok(root) => root,
+            Err(error) => {
+                resolved.leave_out(&name, format!("{name}: {error}"));
+                impossible.push(id);
+                continue;
+            }
+        };
+        let made: HashSet<&str> = resolved
+            .of_candidate
+            .iter()
+            .filter(|(_, maker)| **maker != id)
+            .filter_map(|(candidate, _)| Some(&*universe.package(*candidate)?.name))
+            .collect();
+        let own = &resolved.of_candidate;
+        let is_named = |candidate: Candidate| universe.package(candidate).map_or("", |package| &package.name);
+        let is_allowed = |candidate: Candidate| match own.get(&candidate) {
+            Some(maker) => *maker != id,
+            // What the set makes replaces it, unless it is in the base.
+            None => !made.contains(is_named(candidate)) || base_names.contains(is_named(candidate)),
+        };
+        let lenient = |candidate: Candidate| own.get(&candidate) != Some(&id);
+        let is_favoured =
+            |candidate: Candidate| !own.contains_key(&candidate) && base_names.contains(is_named(candidate));
+        let view = View { universe, is_allowed: &is_allowed, is_favoured: &is_favoured };
+        let mut solver = Solver::new(&view);
+        let again = View { universe, is_allowed: &lenient, is_favoured: &is_favoured };
+        // If the set's own packages conflict, those of the repositories may replace them.
+        match solver.solve(root).or_else(|_| Solver::new(&again).solve(root)) {
+            Ok(chosen) => {
+                let makers: Vec<PackageId> = chosen.iter().filter_map(|one| own.get(one)).copied().collect();
+                makers.into_iter().for_each(|maker| resolved.graph.depend(id, maker));
+            }
+            Err(_) => {
+                let text = explain::text(universe, root, &name, &solver.explain(root));
+                resolved.leave_out(&name, text);
+                impossible.push(id);
+            }
+        }
+        universe.truncate(len);
+    }
+    impossible
+}

@@ -1,0 +1,355 @@
+//! Spec files become a signed repository, which dnf installs from. The base root is made of Debian's packages, as RPM
+//! packages (`base.sh`).
+
+use crate::check::run;
+use crate::support::trials::{Case, case};
+use crate::support::{Ended, folder, kilnyard};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The tools that convert packages, beside the clone.
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/tools/rpm/deb2rpm.py");
+
+/// A library, and a program that is linked to it and compiled with its header.
+const LIBRARY: &str = "Name: libgreet
+Version: 2.1
+Release: 3%{?dist}
+Summary: A library
+License: MIT
+Source0: greet.c
+BuildRequires: gcc
+%description
+A library.
+%package devel
+Summary: Headers
+Requires: %{name}%{?_isa} = %{version}-%{release}
+%description devel
+Headers.
+%prep
+%build
+gcc %{optflags} -shared -fPIC -Wl,-soname,libgreet.so.2 -o libgreet.so.2 %{SOURCE0}
+%install
+install -D -m755 libgreet.so.2 %{buildroot}%{_libdir}/libgreet.so.2
+ln -s libgreet.so.2 %{buildroot}%{_libdir}/libgreet.so
+mkdir -p %{buildroot}%{_includedir}; echo 'const char *greet(void);' > %{buildroot}%{_includedir}/greet.h
+%post -p /usr/sbin/ldconfig
+%files
+%{_libdir}/libgreet.so.2
+%files devel
+%{_libdir}/libgreet.so
+%{_includedir}/greet.h
+%changelog
+* Mon Jan 05 2026 One <one@localhost> - 2.1-3
+- Built
+";
+const PROGRAM: &str = "Name: usegreet
+Epoch: 1
+Version: 1.0~rc1^git2
+Release: 1%{?dist}
+Summary: A program
+License: MIT
+BuildRequires: gcc, (libgreet-devel >= 2 with libgreet-devel < 3), /usr/bin/patch
+%description
+A program.
+%prep
+%build
+printf '#include <greet.h>\\n#include <stdio.h>\\nint main(void) { return puts(greet()) < 0; }\\n' > use.c
+gcc %{optflags} -o usegreet use.c -lgreet -L%{_libdir} -Wl,-rpath,%{_libdir}
+%install
+install -D -m755 usegreet %{buildroot}%{_bindir}/usegreet
+%check
+./usegreet | grep greetings
+%files
+%{_bindir}/usegreet
+";
+/// A package without architecture, of which a build leaves nothing to the machine: what its macros and scriptlets do.
+const DATA: &str = "Name: traps
+Version: %(id -u)
+Release: 1
+Summary: Macros that run commands, scriptlets, a user
+License: MIT
+BuildArch: noarch
+Requires(pre): shadow-utils
+%description
+%(touch /usr/made-by-a-macro /kilnyard/recipe/made-by-a-macro 2>&1 | grep -c . ; cat /etc/shadow 2>&1 | tail -c 20)
+%prep
+%build
+test ! -e /usr/made-by-a-macro
+%install
+mkdir -p %{buildroot}/usr/share/traps; echo x > %{buildroot}/usr/share/traps/owned; echo y > %{buildroot}/usr/share/traps/free
+%pre
+getent group traps > /dev/null || groupadd -r traps
+getent passwd traps > /dev/null || useradd -r -g traps -d / -s /bin/sh traps
+%post -p <lua>
+local file = io.open(\"/usr/share/traps-by-lua\", \"w\"); file:write(\"lua\\n\"); file:close()
+%postun -p <lua>
+if arg[2] == 0 then os.remove(\"/usr/share/traps-by-lua\") end
+%transfiletriggerin -- /usr/share/traps
+cat > /usr/share/traps-triggered
+%files
+%dir /usr/share/traps
+%attr(640, traps, traps) /usr/share/traps/owned
+/usr/share/traps/free
+%ghost /usr/share/traps-by-lua
+%ghost /usr/share/traps-triggered
+";
+
+fn chained(number: u32) -> String {
+    let needs = if number > 1 { format!("BuildRequires: chain{} >= 1\n", number - 1) } else { String::new() };
+    format!(
+        "Name: chain{number}\nVersion: 1\nRelease: 1%{{?dist}}\nSummary: One of a chain\nLicense: MIT\nBuildArch: noarch\n{needs}\
+         %description\nOne.\n%prep\n%build\n%install\nmkdir -p %{{buildroot}}/usr/share/chain; echo x > %{{buildroot}}/usr/share/chain/{number}\n\
+         %files\n/usr/share/chain/{number}\n"
+    )
+}
+
+/// A repository for base roots, and the packages of one, separated by commas. It outlives the test.
+fn base() -> (PathBuf, String) {
+    let at = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rpm-base");
+    run(Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rpm/base.sh")).arg(&at));
+    let set = fs::read_to_string(at.join("set")).unwrap();
+    (at.join("repo"), set.split_whitespace().collect::<Vec<_>>().join(","))
+}
+
+/// A yard of spec files.
+struct Yard {
+    folder: tempfile::TempDir,
+    base: PathBuf,
+}
+
+impl Yard {
+    fn new(name: &str) -> Yard {
+        let (base, set) = base();
+        let yard = Yard { folder: folder(name), base };
+        fs::create_dir(yard.specs()).unwrap();
+        let at =
+            [yard.at(), yard.specs().to_str().unwrap().to_owned(), yard.base.to_str().unwrap().to_owned()];
+        let [at, specs, repo] = at.each_ref().map(String::as_str);
+        kilnyard(&[
+            "--yard",
+            at,
+            "init",
+            "rpm",
+            "--release",
+            "kt1",
+            "--dist",
+            ".kt1",
+            "--repo",
+            repo,
+            "--specs",
+            specs,
+            "--root-package",
+            &set,
+        ])
+        .exits(0)
+        .says(&["build"]);
+        yard
+    }
+
+    fn at(&self) -> String {
+        self.folder.path().join("yard").to_str().unwrap().to_owned()
+    }
+
+    fn specs(&self) -> PathBuf {
+        self.folder.path().join("specs")
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.folder.path().join("yard/repository/packages")
+    }
+
+    fn write(&self, name: &str, spec: &str) {
+        let folder = self.specs().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{name}.spec")), spec).unwrap();
+    }
+
+    fn run(&self, words: &[&str]) -> Ended {
+        kilnyard(&[&["--yard", &self.at()], words].concat())
+    }
+
+    fn files(&self) -> Vec<String> {
+        let listed = fs::read_dir(self.repository().join("Packages")).unwrap().flatten();
+        let mut names: Vec<String> =
+            listed.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Installs packages of the base and of the yard's repository into a root.
+    fn dnf(&self, root: &str, packages: &[&str]) -> Output {
+        let (home, root) = (self.folder.path().join("home"), self.folder.path().join(root));
+        fs::create_dir_all(&home).unwrap();
+        // Debian's rpm has its database in the home folder otherwise.
+        fs::write(home.join(".rpmmacros"), "%_dbpath /usr/lib/sysimage/rpm\n").unwrap();
+        let repository = self.repository();
+        let key = self.folder.path().join("yard/repository/kilnyard-archive-keyring.asc");
+        let mut dnf = Command::new("dnf");
+        dnf.env("HOME", &home).args([
+            "-y",
+            "-q",
+            "--refresh",
+            "--releasever=12",
+            "--repo=base",
+            "--repo=kiln",
+        ]);
+        dnf.arg(format!("--installroot={}", root.display()));
+        dnf.arg(format!("--repofrompath=base,file://{}", self.base.display()));
+        dnf.arg(format!("--repofrompath=kiln,file://{}", repository.display()));
+        for setting in [
+            "base.gpgcheck=0",
+            "kiln.gpgcheck=0",
+            "kiln.repo_gpgcheck=1",
+            "install_weak_deps=False",
+            &format!("kiln.gpgkey=file://{}", key.display()),
+            &format!("cachedir={}", home.join("cache").display()),
+            &format!("logdir={}", home.display()),
+        ] {
+            dnf.arg(format!("--setopt={setting}"));
+        }
+        dnf.arg("install").args(packages).output().unwrap()
+    }
+}
+
+/// What a list has of each package, in the same form whoever wrote it. The time of a file is that of its build here, and of
+/// the file itself there.
+const COMPARES: &str = r#"
+import glob, gzip, sys, xml.etree.ElementTree as tree
+def entries(folder, kind):
+    path, = glob.glob(folder + '/repodata/*-' + kind + '.xml.gz')
+    found = {}
+    for package in tree.fromstring(gzip.open(path).read()):
+        for node in package.iter():
+            node.text = (node.text or '').strip(); node.tail = ''
+            if node.tag.endswith('}time'): node.attrib.pop('file')
+            if node.tag.endswith('}location'): node.set('href', node.get('href').split('/')[-1])
+            if node.tag.endswith('}size'): node.attrib.pop('archive')
+            if node.tag.endswith('}requires') or node.tag.endswith('}provides'):
+                node[:] = sorted(node, key=lambda entry: tree.tostring(entry))
+            if node.tag.endswith('}package'):
+                node[:] = [one for one in node]
+        found[tree.tostring(package).decode()] = None
+    return set(found)
+for kind in 'primary', 'filelists', 'other':
+    ours, theirs = entries(sys.argv[1], kind), entries(sys.argv[2], kind)
+    assert ours and ours == theirs, kind + ''.join('\n-' + one for one in ours - theirs) + ''.join('\n+' + one for one in theirs - ours)
+"#;
+
+fn specs_become_a_repository() {
+    let yard = Yard::new("rpm-builds");
+    yard.write("libgreet", LIBRARY);
+    fs::write(yard.specs().join("libgreet/greet.c"), "const char *greet(void) { return \"greetings\"; }\n")
+        .unwrap();
+    yard.write("usegreet", PROGRAM);
+    yard.write("traps", DATA);
+    for number in 1..=6 {
+        yard.write(&format!("chain{number}"), &chained(number));
+    }
+    // One bad spec file does not stop the others.
+    yard.write("broken", "Name: broken\n%if\n");
+    yard.write("missing", &LIBRARY.replace("libgreet", "missing").replace("greet.c", "gone.c"));
+    yard.write(
+        "twice",
+        &chained(1).replace("Name: chain1", "Name: twice\nProvides: x").replace(
+            "%files\n",
+            "%package -n chain2\nSummary: x\n%description -n chain2\nx\n%files -n chain2\n%files\n",
+        ),
+    );
+    let planned = yard.run(&["plan"]).exits(0);
+    planned.says(&[
+        "rpmspec failed: error",
+        "gone.c is not next to missing.spec",
+        "twice makes chain2, which chain2 makes, too",
+        "9 packages to build",
+    ]);
+    yard.run(&["build"]).says(&["9 built", "published, 19 packages", "baseurl=file://"]);
+    assert_eq!(
+        yard.files()
+            .iter()
+            .filter(|name| name.starts_with("usegreet") || name.starts_with("traps"))
+            .collect::<Vec<_>>(),
+        [
+            "traps-1000-1.bk1.noarch.rpm",
+            "traps-1000-1.bk1.src.rpm",
+            "usegreet-1.0~rc1^git2-1.kt1.bk1.src.rpm",
+            "usegreet-1.0~rc1^git2-1.kt1.bk1.x86_64.rpm",
+        ]
+    );
+    assert!(!yard.specs().join("traps/made-by-a-macro").exists());
+    // The lists are those of createrepo_c.
+    let copy = yard.folder.path().join("copy");
+    run(Command::new("cp").arg("-r").arg(yard.repository().join("Packages")).arg(&copy));
+    run(Command::new("createrepo_c").args(["-q", "--general-compress-type=gz"]).arg(&copy));
+    run(Command::new("python3").args(["-c", COMPARES]).arg(yard.repository()).arg(&copy));
+    // dnf verifies the signature, and installs.
+    let output = yard.dnf("root", &["usegreet", "traps", "chain6"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let root = yard.folder.path().join("root");
+    let said = Command::new("chroot").arg(&root).arg("/usr/bin/usegreet").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "greetings\n");
+    assert!(root.join("usr/share/traps-by-lua").exists() && root.join("usr/share/traps-triggered").exists());
+    // A list, a package or a signature that was changed on the way is refused.
+    let pool = yard.repository().join("Packages");
+    let package = pool.join("chain6-1-1.kt1.bk1.noarch.rpm");
+    let top = yard.repository().join("repodata/repomd.xml");
+    // dnf goes on without a repository whose signature is wrong.
+    for (number, (path, why)) in
+        [(&top, "Unable to find a match: chain6"), (&package, "chain6-1")].into_iter().enumerate()
+    {
+        let before = fs::read(path).unwrap();
+        let mut bytes = before.clone();
+        let last = bytes.len() - 20;
+        bytes[last] ^= 1;
+        fs::remove_file(path).unwrap();
+        fs::write(path, bytes).unwrap();
+        let output = yard.dnf(&format!("root-{number}"), &["chain6"]);
+        let said =
+            String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success() && said.contains(why), "{said}");
+        fs::remove_file(path).unwrap();
+        fs::write(path, before).unwrap();
+    }
+    // What has changed is built again, with what depends on it, under a higher release; nothing else is.
+    yard.run(&["build"]).says(&["9 up-to-date", "unchanged"]);
+    yard.run(&["build", "--force", "traps"]).says(&["1 unchanged", "rebuilt with the same content"]);
+    fs::write(
+        yard.specs().join("libgreet/greet.c"),
+        "const char *greet(void) { return \"greetings, all\"; }\n",
+    )
+    .unwrap();
+    yard.run(&["scan"]).exits(0).says(&["libgreet: a new index", "chain1: nothing new"]);
+    yard.run(&["build"]).says(&[
+        "libgreet 2.1-3.kt1.bk2",
+        "source file greet.c changed",
+        "1 built, 1 unchanged, 7 up-to-date",
+    ]);
+    // A source that is gone takes its packages with it.
+    fs::remove_dir_all(yard.specs().join("chain6")).unwrap();
+    yard.run(&["scan"]).exits(0);
+    yard.run(&["publish"]).exits(0).says(&["17 packages"]);
+    // What was published is recovered when the store is lost.
+    let state = Path::new(&yard.at()).join("state");
+    for name in fs::read_dir(&state)
+        .unwrap()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("store"))
+    {
+        if name.path().is_dir() { fs::remove_dir_all(name.path()) } else { fs::remove_file(name.path()) }
+            .unwrap();
+    }
+    let again = yard.run(&["build"]);
+    again.lacks(&["bk1 "]);
+}
+
+/// The trials; `has_tools` says whether rpmbuild, dnf and what converts packages are there, for root.
+pub fn cases(has_tools: bool) -> Vec<Case> {
+    let real = |case: Case| {
+        case.needs(
+            has_tools,
+            "rpmbuild, createrepo_c, dnf, bsdtar or debugedit is not installed, or the user is not root",
+        )
+        .needs(Path::new(TOOLS).exists(), "there is no ../shared/tools/rpm beside the clone")
+    };
+    vec![real(case("spec_files_become_a_repository_that_dnf_installs_from", specs_become_a_repository))]
+}

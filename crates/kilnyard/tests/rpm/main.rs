@@ -1,0 +1,17 @@
+//! RPM: repositories that are checked, and spec files that become a repository. All packages are real, made by rpmbuild.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod builds;
+mod check;
+
+use support::{has, is_root, trials};
+
+fn main() {
+    let has_tools = has("rpmbuild") && has("createrepo_c");
+    let mut cases = check::cases(has_tools);
+    let has_builders = has_tools && has("dnf") && has("bsdtar") && has("debugedit") && is_root();
+    cases.extend(builds::cases(has_builders));
+    trials::run(cases, 2, || {});
+}

@@ -238,3 +238,67 @@ fn value(data: &[u8], kind: u32, start: usize, count: usize) -> Option<Value> {
     };
     (length <= rest.len()).then_some(Value { kind, count, start, end: start + length })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header with these entries (tag, type, place, count), and this data.
+    fn header(entries: &[[u32; 4]], data: &[u8]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend([0; 4]);
+        bytes.extend((entries.len() as u32).to_be_bytes());
+        bytes.extend((data.len() as u32).to_be_bytes());
+        entries.iter().flatten().for_each(|word| bytes.extend(word.to_be_bytes()));
+        bytes.extend(data);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Header, HeaderError> {
+        Header::read(&mut { bytes })
+    }
+
+    #[test]
+    fn values_are_read() {
+        let data = b"hello\0one\0two\0\x01\x02\0\0\0\x07";
+        let entries = [
+            [tag::NAME, 6, 0, 1],
+            [tag::BASE_NAMES, 8, 6, 2],
+            [tag::FILE_MODES, 3, 14, 1],
+            [tag::EPOCH, 4, 16, 1],
+        ];
+        let header = read(&header(&entries, data)).unwrap();
+        assert_eq!(header.text(tag::NAME).as_deref(), Some("hello"));
+        assert_eq!(header.texts(tag::BASE_NAMES), ["one", "two"]);
+        assert_eq!((header.number(tag::FILE_MODES), header.number(tag::EPOCH)), (Some(0x102), Some(7)));
+        assert_eq!(header.bytes(), 16 + 4 * 16 + 20);
+        // A number is no text, and a text no number.
+        assert!(header.text(tag::EPOCH).is_none() && header.numbers(tag::NAME).is_empty());
+    }
+
+    #[test]
+    fn lengths_that_lie_are_refused() {
+        let good = header(&[[tag::NAME, 6, 0, 1]], b"hello\0");
+        assert!(read(&good).is_ok());
+        for bytes in [
+            header(&[[tag::NAME, 6, 6, 1]], b"hello\0"),
+            header(&[[tag::NAME, 6, u32::MAX, 1]], b"hello\0"),
+            header(&[[tag::NAME, 6, 0, 1]], b"hello"),
+            header(&[[tag::BASE_NAMES, 8, 0, u32::MAX]], b"hello\0"),
+            header(&[[tag::EPOCH, 4, 0, u32::MAX]], b"1234"),
+            header(&[[tag::LONG_SIZE, 5, 0, u32::MAX]], b"12345678"),
+            header(&[[tag::EPOCH, 7, 3, 2]], b"1234"),
+            header(&[[tag::EPOCH, 77, 0, 1]], b"1234"),
+            header(&[[tag::NAME, 6, 0, 1], [tag::NAME, 6, 0, 1]], b"hello\0"),
+            good[..good.len() - 1].to_vec(),
+            good[..20].to_vec(),
+            [&b"\0\0\0\0"[..], &good[4..]].concat(),
+            // Nothing is reserved for what it says that it has.
+            [&good[..8], &u32::MAX.to_be_bytes(), &good[12..]].concat(),
+            [&good[..12], &u32::MAX.to_be_bytes(), &good[16..]].concat(),
+            [&good[..8], &TAGS_MAX.to_be_bytes(), &DATA_BYTES_MAX.to_be_bytes()].concat(),
+        ] {
+            assert!(read(&bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -452,10 +452,10 @@ best=1
         assert_eq!(
             lines,
             [
-                "templates/fedora.tpl:4",
                 "templates/fedora.tpl:5",
                 "fedora.cfg:7",
                 "fedora.cfg:8",
+                "templates/fedora.tpl:4",
                 "templates/fedora.tpl:20",
                 "templates/fedora.tpl:25",
                 "templates/fedora.tpl:26",

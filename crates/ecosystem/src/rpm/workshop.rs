@@ -580,3 +580,76 @@ impl Workshop {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpm::recipe::PlannedPackage;
+
+    const ENTRY: &str = "<package type=\"rpm\"><name>hello</name><arch>x86_64</arch><version epoch=\"0\" ver=\"1.0\" rel=\"1.kt1.bk2\"/>\
+                         <checksum type=\"sha256\" pkgid=\"YES\">abc</checksum><location href=\"Packages/hello-1.0-1.kt1.bk2.x86_64.rpm\"/>\
+                         <format><rpm:sourcerpm>hello-1.0-1.kt1.bk2.src.rpm</rpm:sourcerpm></format></package>\n";
+
+    fn output(name: &str, entry: &str) -> Output {
+        Output {
+            name: name.to_owned(),
+            version: "1.0-1.kt1.bk2".to_owned(),
+            architecture: "x86_64".to_owned(),
+            file: format!("{name}-1.0-1.kt1.bk2.x86_64.rpm"),
+            sha256: "abc".to_owned(),
+            size_bytes: 1,
+            content: String::new(),
+            description: entry.replace("hello<", &format!("{name}<")),
+            digests: BTreeMap::new(),
+        }
+    }
+
+    fn workshop() -> Workshop {
+        let package = |name: &str| PlannedPackage {
+            name: name.to_owned(),
+            architecture: "x86_64".to_owned(),
+            evr: ["", "1.0", "1.kt1.bk0"].map(str::to_owned),
+            ..PlannedPackage::default()
+        };
+        let recipe = Recipe {
+            name: "hello".to_owned(),
+            version: "1.0".to_owned(),
+            release: "1.kt1.bk0".to_owned(),
+            packages: vec![package("hello"), package("hello-data")],
+            ..Recipe::default()
+        };
+        let recipes = BTreeMap::from([("hello".to_owned(), recipe)]);
+        Workshop::new(Settings::trial(), Universe::new(), recipes, Base::default(), HashMap::new())
+    }
+
+    #[test]
+    fn outputs_of_another_source_are_refused() {
+        let (workshop, version) = (workshop(), "1.0-1.kt1.bk2");
+        let id = workshop.graph().find("hello").unwrap();
+        let admit = |outputs: &[Output]| workshop.admit(id, version, outputs).map_err(|error| error.0);
+        let good = output("hello", ENTRY);
+        assert_eq!(admit(std::slice::from_ref(&good)).unwrap().outputs.len(), 1);
+        assert!(
+            admit(&[output("hello-data", ENTRY), output("hello-debuginfo", ENTRY), good.clone()]).is_ok()
+        );
+        assert!(admit(&[]).unwrap_err().contains("no package"));
+        assert!(admit(&[good.clone(), good.clone()]).unwrap_err().contains("the second package"));
+        let refused = |output: Output, why: &str| {
+            let error = admit(&[output]).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        };
+        refused(output("bash", ENTRY), "makes no package bash");
+        refused(
+            output("hello", &ENTRY.replace("hello-1.0-1.kt1.bk2.src", "bash-5-1.src")),
+            "built from bash-5-1",
+        );
+        refused(output("hello", &ENTRY.replace(">abc<", ">def<")), "its own description");
+        refused(output("hello", &ENTRY.repeat(2)), "no entry of a repository");
+        refused(Output { file: "../hello.rpm".to_owned(), ..good.clone() }, "its name should be");
+        refused(Output { architecture: "riscv64".to_owned(), ..good.clone() }, "it is for riscv64");
+        let higher = "1.0-1.kt1.bk3".to_owned();
+        let entry = good.description.replace("rel=\"1.kt1.bk2", "rel=\"1.kt1.bk3");
+        let file = good.file.replace("bk2", "bk3");
+        refused(Output { version: higher, description: entry, file, ..good }, "1.0-1.kt1.bk2 was built");
+    }
+}

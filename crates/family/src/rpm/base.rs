@@ -129,8 +129,7 @@ fn chosen(rpm: &Rpm, universe: &mut Universe, groups: &super::scan::Groups) -> R
             })?,
         };
         // A group may name packages that a release no longer has; comps says which are mandatory.
-        let is_there =
-            |one: &&String| name.starts_with('@').then(|| !universe.named(one).is_empty()).unwrap_or(true);
+        let is_there = |one: &&String| !name.starts_with('@') || !universe.named(one).is_empty();
         let plain = |one: &String| {
             Ok(Relation::parse(one)
                 .unwrap_or_else(|_| Relation::Plain(Capability { name: one.as_str().into(), range: None })))
@@ -233,12 +232,10 @@ impl Making<'_> {
             ("LC_ALL".to_owned(), "C.UTF-8".to_owned()),
         ];
         sandbox.has_network = false;
-        let unpacked =
-            self.run(&sandbox).map(drop).map_err(|error| match Path::new("/usr/bin/bsdtar").exists() {
+        self.run(&sandbox).map(drop).map_err(|error| match Path::new("/usr/bin/bsdtar").exists() {
                 true => error,
                 false => error.hint(Remedy::packages(&["libarchive-tools"])),
-            });
-        unpacked
+            })
     }
 
     /// Installs the packages of a layer, with their scriptlets; returns the list of those that are installed then.

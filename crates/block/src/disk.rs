@@ -160,6 +160,11 @@ impl Disk {
         self.is_read_only
     }
 
+    /// Whether flushes are performed or logged.
+    pub(crate) fn wants_flushes(&self) -> bool {
+        self.keeps_flushes || self.log.is_some()
+    }
+
     /// What the device did so far.
     pub fn counters(&self) -> Counters {
         self.counting.read()

@@ -36,6 +36,11 @@ impl Memory {
         Ok(Memory { at, bytes })
     }
 
+    /// Where the memory begins, for the kernel.
+    pub(crate) fn address(&self) -> u64 {
+        self.at.as_ptr() as u64
+    }
+
     /// The bytes from `from` on.
     ///
     /// # Safety

@@ -31,6 +31,11 @@ pub enum Front {
         /// The new socket.
         socket: PathBuf,
     },
+    /// As a block device of the kernel, by ublk_drv.
+    Ublk {
+        /// A new symbolic link to the device, which the server removes when it ends by a signal.
+        link: PathBuf,
+    },
 }
 
 /// The description of a server.
@@ -66,8 +71,10 @@ impl Service {
         let mut command = Command::new("/proc/self/exe");
         command.arg(ARGUMENT).arg(serde_json::to_string(self)?).env_clear();
         let parent = getpid();
+        // A device of the kernel is removed by its server. The others have nothing to do at their end.
+        let signal = if matches!(self.front, Front::Ublk { .. }) { Signal::TERM } else { Signal::KILL };
         let prepare = move || {
-            set_parent_process_death_signal(Some(Signal::KILL))?;
+            set_parent_process_death_signal(Some(signal))?;
             match getppid() == Some(parent) {
                 true => Ok(()),
                 // It has ended already.
@@ -115,7 +122,8 @@ fn serve(service: &Service) -> io::Result<()> {
         is_read_only: service.is_read_only,
         requests: log,
     })?);
-    let front = front::start(&service.front, &disk)?;
+    let mut front = front::start(&service.front, &disk)?;
+    let remove = front.removal();
     std::fs::write(&service.ready, format!("{}\n", std::process::id()))?;
     let (tell, served) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -123,12 +131,13 @@ fn serve(service: &Service) -> io::Result<()> {
         let _ = kill_process(getpid(), Signal::TERM);
     });
     wait_for(&end)?;
+    let removed = remove();
     let ended = served.try_recv().unwrap_or(Ok(()));
     let logged = disk.finish_log();
     if let Some(mut file) = counters {
         file.write_all(&serde_json::to_vec(&disk.counters())?)?;
     }
-    ended.and(logged)
+    ended.and(removed).and(logged)
 }
 
 /// Blocks the signals that end the process, in this thread and those that it starts.

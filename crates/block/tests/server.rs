@@ -1,4 +1,7 @@
-//! Servers as processes, with libnbd as their client.
+//! Servers as processes, with libnbd or the kernel as their client.
+
+#[path = "server/kernel.rs"]
+mod kernel;
 
 use kilnyard_block::{Counters, Front, Service, become_server_if_asked};
 use libtest_mimic::{Arguments, Trial};
@@ -20,19 +23,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() {
     become_server_if_asked();
-    let trials: [(&str, fn()); 6] = [
+    let trials: [(&str, fn()); 8] = [
         ("random_requests_are_answered_as_a_model_answers_them", a_model),
         ("libnbd_copies_and_maps_a_device", copied),
         ("a_client_that_breaks_the_protocol_harms_itself_alone", hostile),
         ("a_read_only_device_is_not_written", read_only),
         ("flushes_that_are_kept_write_to_the_file", kept_flushes),
         ("an_image_that_cannot_be_shown_is_named", refused),
+        ("a_device_of_the_kernel_answers_as_a_model_does", kernel::a_model),
+        ("a_device_of_the_kernel_ends_with_its_server", kernel::ends),
     ];
+    let lack = kernel::lack();
     let trials = trials.map(|(name, test)| {
-        Trial::test(name, move || {
+        let lack = lack.filter(|_| name.starts_with("a_device_of_the_kernel"));
+        if let Some(lack) = lack {
+            eprintln!("skipped: {name}: {lack}");
+        }
+        let run = move || {
             test();
             Ok(())
-        })
+        };
+        Trial::test(name, run).with_ignored_flag(lack.is_some())
     });
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }
@@ -48,7 +59,7 @@ impl Served {
         Served::start_as(|folder| service(folder, keeps_flushes))
     }
 
-    fn start_as(service: impl Fn(&Path) -> Service) -> Served {
+    fn start_as(service: impl FnOnce(&Path) -> Service) -> Served {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("image"), content()).unwrap();
         let service = service(folder.path());

@@ -233,9 +233,9 @@ impl Making<'_> {
         ];
         sandbox.has_network = false;
         self.run(&sandbox).map(drop).map_err(|error| match Path::new("/usr/bin/bsdtar").exists() {
-                true => error,
-                false => error.hint(Remedy::packages(&["libarchive-tools"])),
-            })
+            true => error,
+            false => error.hint(Remedy::packages(&["libarchive-tools"])),
+        })
     }
 
     /// Installs the packages of a layer, with their scriptlets; returns the list of those that are installed then.

@@ -7,7 +7,8 @@
 //! For each root, a server shows the image and keeps written data apart. Kilnyard's own ([`kilnyard_block`]) keeps it in
 //! memory and, beyond a limit, in an unlinked file in the root's folder; it shows the device as a file in a FUSE mount,
 //! which becomes a loop device. `nbdkit` serves it over a Unix socket and keeps written data in such a file alone; the
-//! export becomes a kernel device by `nbd.ko` if that is loaded, else by `nbdfuse` and a loop device. Then the device is
+//! export becomes a kernel device by `nbd.ko` if that is loaded, else by `nbdfuse` and a loop device. With ublk, Kilnyard's server has a kernel
+//! device itself. Then the device is
 //! mounted. The root's [`Keeper`](crate::Keeper) does all of this, as root and without a
 //! user namespace, in its own mount and pid namespaces: servers end with its process 1, the mount ends with its
 //! namespace, and the loop device then clears itself. The mount is in a namespace that contains no server, so it is
@@ -99,6 +100,8 @@ pub enum Server {
     /// Kilnyard: memory first, an unnamed file behind it.
     #[default]
     Kilnyard,
+    /// Kilnyard, in place of a file for a loop device as a device of the kernel's own: ublk, from Linux 6.9 on.
+    Ublk,
     /// nbdkit: an unnamed file.
     Nbdkit,
 }
@@ -134,7 +137,7 @@ impl Device {
 
     /// Whether what a root writes goes to the memory of a server.
     pub fn is_in_memory(&self) -> bool {
-        self.server == Server::Kilnyard && self.file_system.is_written()
+        self.server != Server::Nbdkit && self.file_system.is_written()
     }
 }
 
@@ -148,6 +151,8 @@ impl Default for Device {
 pub const DISK: &str = "disk";
 /// Mount point of the server or of `nbdfuse`, which shows the device as a file; relative to the root's folder.
 pub(crate) const DEVICE: &str = "device";
+/// The link to a device of ublk, in that folder.
+const NODE: &str = "node";
 /// Socket of the server, relative to the root's folder.
 pub(crate) const SOCKET: &str = "socket";
 /// Log of requests, relative to the root's folder.

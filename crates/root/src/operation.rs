@@ -1,7 +1,7 @@
 //! The operations that make a root, in order.
 
-use crate::FileSystem;
 use crate::sandbox::Need;
+use crate::{FileSystem, Server};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -173,11 +173,13 @@ pub enum Operation {
         /// The new file.
         image: PathBuf,
     },
-    /// Shows an image as a file in a FUSE mount, copy-on-write: in memory first.
+    /// Shows an image as a file in a FUSE mount, or as a device of ublk, copy-on-write: in memory first.
     Show {
+        /// Kilnyard's server, in one of its forms.
+        server: Server,
         /// The image, which is never changed.
         image: PathBuf,
-        /// The mount point.
+        /// The mount point, or the folder of a link to the device.
         folder: PathBuf,
         /// The folder for written data that memory has no room for, which is kept in an unlinked file.
         written: PathBuf,
@@ -190,9 +192,9 @@ pub enum Operation {
         /// The file for the counters of requests.
         counters: PathBuf,
     },
-    /// Ends such a mount and its server.
+    /// Ends such a mount or device, and its server.
     Hide {
-        /// The mount point.
+        /// The same folder.
         folder: PathBuf,
     },
     /// Serves an image over NBD, copy-on-write.
@@ -393,8 +395,11 @@ impl fmt::Display for Operation {
             Operation::Pack { folder, image } => {
                 write!(f, "pack {} into {} as erofs", folder.display(), image.display())
             }
-            Operation::Show { image, folder, written, memory_bytes_max, flushes, requests, .. } => {
-                write!(f, "show {} in {}, ", image.display(), folder.display())?;
+            Operation::Show {
+                server, image, folder, written, memory_bytes_max, flushes, requests, ..
+            } => {
+                let how = if *server == Server::Ublk { " by ublk" } else { "" };
+                write!(f, "show {} in {}{how}, ", image.display(), folder.display())?;
                 write!(f, "copy-on-write in {memory_bytes_max} bytes of memory and {}", written.display())?;
                 logged(f, *flushes, requests.as_deref())
             }

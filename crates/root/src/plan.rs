@@ -155,11 +155,19 @@ impl RootPlan {
         let (image, written) = (image.to_owned(), folder.to_owned());
         let requests = (device.requests == Requests::Log).then(|| at(REQUESTS));
         let (serve, source) = match device.server {
-            Server::Kilnyard => {
+            server @ (Server::Kilnyard | Server::Ublk) => {
                 let (folder, memory_bytes_max) = (at(DEVICE), device.memory_bytes_max);
                 let counters = at(COUNTERS);
-                let show =
-                    Operation::Show { image, folder, written, memory_bytes_max, flushes, requests, counters };
+                let show = Operation::Show {
+                    server,
+                    image,
+                    folder,
+                    written,
+                    memory_bytes_max,
+                    flushes,
+                    requests,
+                    counters,
+                };
                 (show, Source::Shown(at(DEVICE)))
             }
             Server::Nbdkit => {
@@ -247,9 +255,11 @@ impl RootPlan {
 
     /// The server and the file system of the root's device; `None` for a root without a device.
     fn device(&self) -> Option<(Server, block::FileSystem)> {
-        let is_shown = |operation: &Operation| matches!(operation, Operation::Show { .. });
-        let server = if self.hold.iter().any(is_shown) { Server::Kilnyard } else { Server::Nbdkit };
-        Some((server, self.file_system()?))
+        let shown = self.hold.iter().find_map(|operation| match operation {
+            Operation::Show { server, .. } => Some(*server),
+            _ => None,
+        });
+        Some((shown.unwrap_or(Server::Nbdkit), self.file_system()?))
     }
 
     /// The file system of the root's device; `None` for a root without a device.

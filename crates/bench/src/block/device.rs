@@ -63,6 +63,7 @@ impl Mounted {
         let source = match contender {
             Contender::Own { memory_bytes_max } => {
                 operations.push(Operation::Show {
+                    server: Server::Kilnyard,
                     image,
                     folder: at("shown"),
                     written: at(""),

@@ -2,7 +2,7 @@
 
 use super::loop_device::LoopDevice;
 use super::serve::{Server, file_name};
-use super::{file_system, holders, needs};
+use super::{NODE, file_system, holders, needs};
 use crate::{Flushes, Source};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ const NBD_MAX: usize = 1024;
 pub(super) enum Attached {
     /// A file, as a loop device.
     File(LoopDevice),
+    /// A device that its server made.
+    Node(PathBuf),
     /// An export, as a file in a fuse mount, and that file as a loop device.
     ByFuse {
         /// The fuse mount point.
@@ -29,10 +31,16 @@ pub(super) enum Attached {
 pub(super) fn attach(source: &Source, at: &Path) -> io::Result<Attached> {
     match source {
         Source::File(file) => LoopDevice::show(file).map(Attached::File),
+        Source::Shown(folder) if is_node(folder) => std::fs::read_link(folder.join(NODE)).map(Attached::Node),
         Source::Shown(folder) => LoopDevice::show(&file_in(folder)?).map(Attached::File),
         Source::Served(socket) if needs::has_nbd() => by_kernel(socket, at),
         Source::Served(socket) => by_fuse(socket, at),
     }
+}
+
+/// Whether a folder has the link to a device, and not the file that shows one.
+pub(super) fn is_node(folder: &Path) -> bool {
+    std::fs::symlink_metadata(folder.join(NODE)).is_ok_and(|facts| facts.is_symlink())
 }
 
 /// The file that shows a device in this folder.
@@ -91,7 +99,7 @@ impl Attached {
     pub(super) fn node(&self) -> PathBuf {
         match self {
             Attached::File(device) | Attached::ByFuse { device, .. } => device.node(),
-            Attached::ByKernel { node, .. } => node.clone(),
+            Attached::Node(node) | Attached::ByKernel { node, .. } => node.clone(),
         }
     }
 
@@ -99,6 +107,8 @@ impl Attached {
     pub(super) fn detach(self) -> io::Result<()> {
         match self {
             Attached::File(device) => device.clear(),
+            // It ends with its server.
+            Attached::Node(_) => Ok(()),
             Attached::ByFuse { at, fuse, device } => {
                 device.clear()?;
                 // A fuse server exits when its mount is gone.

@@ -1,8 +1,8 @@
 //! The servers of a keeper, and the devices that their exports are attached as.
 
-use super::attach::Attached;
+use super::attach::{Attached, is_node};
 use super::serve::Server;
-use super::{attach, file_system, serve, stamp};
+use super::{NODE, Server as Kind, attach, file_system, serve, stamp};
 use crate::sandbox::system;
 use crate::{Flushes, Operation};
 use kilnyard_block::{Front, Service};
@@ -55,21 +55,36 @@ impl Devices {
                 serve::serve(image, socket, written, *flushes, requests.as_deref())
                     .map(|server| self.servers.push((socket.clone(), server)))
             }
-            Operation::Show { image, folder, written, memory_bytes_max, flushes, requests, counters } => {
+            Operation::Show {
+                server,
+                image,
+                folder,
+                written,
+                memory_bytes_max,
+                flushes,
+                requests,
+                counters,
+            } => {
+                let front = match server {
+                    Kind::Ublk => Front::Ublk { link: folder.join(NODE) },
+                    _ => Front::Fuse { folder: folder.clone(), name: String::new() },
+                };
                 let service = Service {
                     image: image.clone(),
                     memory_bytes_max: *memory_bytes_max,
                     spill: written.clone(),
                     keeps_flushes: *flushes == Flushes::Keep,
                     is_read_only: false,
-                    front: Front::Fuse { folder: folder.clone(), name: String::new() },
+                    front,
                     requests: requests.clone(),
                     counters: Some(counters.clone()),
                     ready: PathBuf::new(),
                 };
-                serve::show(service).map(|server| self.servers.push((folder.clone(), server)))
+                serve::show(service, folder).map(|server| self.servers.push((folder.clone(), server)))
             }
             Operation::Hide { folder } => match take(&mut self.servers, folder) {
+                // The device of ublk ends with its server.
+                Some(server) if is_node(folder) => server.end(),
                 // The server exits when its mount is gone.
                 Some(server) => file_system::unmount(folder, Flushes::Keep).and_then(|()| server.finish()),
                 None => Err(unknown(folder)),

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// Where system programs are searched for.
 const FOLDERS: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
+/// The control node of ublk.
+const UBLK: &str = "/dev/ublk-control";
+
 /// Why roots on block devices do not work on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingRequirement {
@@ -46,6 +49,9 @@ impl MissingRequirement {
                 Some("run as root, or set backend = \"overlay\" under [root] in kilnyard.toml")
             }
             MissingRequirement::Program { .. } => None,
+            MissingRequirement::Kernel { path: UBLK } => {
+                Some("run modprobe ublk_drv, on Linux 6.9 or later; or server = \"kilnyard\" under [root]")
+            }
             MissingRequirement::Kernel { .. } => {
                 Some("run modprobe nbd, or modprobe -a loop fuse; in a container, docker run --privileged")
             }
@@ -60,6 +66,7 @@ pub fn missing_requirement(server: Server, file_system: FileSystem) -> Option<Mi
     }
     let (maker, package) = file_system.maker();
     let has_nbd = server == Server::Nbdkit && has_nbd();
+    let needs_fuse = server != Server::Ublk && !has_nbd;
     let mut programs = vec![(maker, "makes file systems", package)];
     if server == Server::Nbdkit {
         let attaches = "attaches exports as devices";
@@ -75,11 +82,14 @@ pub fn missing_requirement(server: Server, file_system: FileSystem) -> Option<Mi
     }
     // A writable image is made through a loop device, whatever attaches it later.
     let mut paths = Vec::new();
-    if file_system.is_written() || !has_nbd {
+    if file_system.is_written() || needs_fuse {
         paths.push("/dev/loop-control");
     }
-    if !has_nbd {
+    if needs_fuse {
         paths.push("/dev/fuse");
+    }
+    if server == Server::Ublk {
+        paths.push(UBLK);
     }
     let missing = paths.into_iter().find(|path| !Path::new(path).exists());
     missing.map(|path| MissingRequirement::Kernel { path })

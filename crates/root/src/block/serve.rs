@@ -4,6 +4,7 @@ use super::file_system::{last_line, missing};
 use super::{holders, needs};
 use crate::Flushes;
 use kilnyard_block::{Front, Service};
+use rustix::process::{Pid, Signal};
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -60,15 +61,15 @@ fn filters(flushes: Flushes, is_logged: bool) -> (Vec<&'static str>, Vec<&'stati
     (filters, settings)
 }
 
-/// Shows an image as a file in this folder, by a process of this program.
-pub(super) fn show(mut service: Service) -> io::Result<Server> {
-    let Front::Fuse { folder, name } = &mut service.front else {
-        return Err(io::Error::other("a device is shown as a file"));
-    };
-    *name = file_name(&std::env::current_dir()?.join(&*folder));
-    let folder = folder.clone();
-    service.ready = number(&folder);
-    Server::wait("the server of the device", &mut service.command()?, &folder)
+/// Shows an image in this folder, as a file or by a link to a device, by a process of this program.
+pub(super) fn show(mut service: Service, folder: &Path) -> io::Result<Server> {
+    match &mut service.front {
+        Front::Fuse { name, .. } => *name = file_name(&std::env::current_dir()?.join(folder)),
+        Front::Ublk { link } => *link = std::env::current_dir()?.join(&*link),
+        Front::Nbd { .. } => return Err(io::Error::other("a device is not shown by a socket")),
+    }
+    service.ready = number(folder);
+    Server::wait("the server of the device", &mut service.command()?, folder)
 }
 
 /// The name of the file that backs a device. It contains the path of the root, since `losetup` shows nothing else.
@@ -137,6 +138,12 @@ impl Server {
     /// Kills it: none of its data is needed any more.
     pub(super) fn stop(mut self) -> io::Result<()> {
         self.child.kill()?;
+        self.finish()
+    }
+
+    /// Asks it to end, which gives it the time to remove its device.
+    pub(super) fn end(self) -> io::Result<()> {
+        rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         self.finish()
     }
 

@@ -67,7 +67,7 @@ fn killed_servers_leave_nothing(stand: &Stand) {
     let before = traces(stand);
     let attacher = if Path::new("/dev/nbd0").exists() { "nbd-client" } else { "nbdfuse" };
     let victims = match device(stand).server {
-        Server::Kilnyard => vec![SERVER, "keeper"],
+        Server::Kilnyard | Server::Ublk => vec![SERVER, "keeper"],
         Server::Nbdkit => vec!["nbdkit", attacher, "keeper"],
     };
     for victim in victims {

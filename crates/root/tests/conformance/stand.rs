@@ -47,7 +47,7 @@ const fn block(name: &'static str, server: Server, file_system: FileSystem, is_b
     Backend { name, making, is_bounded, above: 0 }
 }
 
-pub const BACKENDS: [Backend; 11] = [
+pub const BACKENDS: [Backend; 12] = [
     backend("overlay", Form::Overlay, Place::Disk),
     backend("overlay_in_memory", Form::Overlay, Place::Memory { size_bytes_max: MEMORY_BYTES }),
     backend("tmpfs", Form::Copy, Place::Memory { size_bytes_max: MEMORY_BYTES }),
@@ -58,6 +58,7 @@ pub const BACKENDS: [Backend; 11] = [
     block("block_of_xfs", Server::Kilnyard, FileSystem::Xfs, false),
     // Writes go to the yard's disk.
     block("block_of_erofs", Server::Kilnyard, FileSystem::Erofs, false),
+    block("block_by_ublk", Server::Ublk, FileSystem::Ext4, true),
     block("block_by_nbdkit", Server::Nbdkit, FileSystem::Ext4, true),
     Backend { above: 1, ..block("block_by_nbdkit_below_a_layer", Server::Nbdkit, FileSystem::Ext4, true) },
     Backend { above: 1, ..block("block_of_erofs_by_nbdkit", Server::Nbdkit, FileSystem::Erofs, false) },

@@ -4,6 +4,7 @@ mod apt;
 mod crash;
 mod full_disk;
 mod http;
+mod lists;
 mod packages;
 mod plan;
 mod support;

@@ -117,7 +117,9 @@ impl Signer for GnupgSigner {
                 let clear = Some(self.output(&["--clearsign"], text)?);
                 Ok(Signatures { clear, detached: detached(text)? })
             }
-            SignedText::Checksums(text) => Ok(Signatures { clear: None, detached: detached(text)? }),
+            SignedText::Checksums(text) | SignedText::Lists(text) => {
+                Ok(Signatures { clear: None, detached: detached(text)? })
+            }
         }
     }
 
@@ -143,7 +145,7 @@ impl Signer for PlainSigner {
     fn sign(&self, to_sign: &ToSign<'_>) -> Result<Signatures, SignerError> {
         let (clear, text) = match to_sign.text {
             SignedText::Release(text) => (Some(format!("signed\n{text}")), text),
-            SignedText::Checksums(text) => (None, text),
+            SignedText::Checksums(text) | SignedText::Lists(text) => (None, text),
         };
         Ok(Signatures { clear, detached: format!("signature of {}\n", text.len()) })
     }

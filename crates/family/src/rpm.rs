@@ -62,7 +62,7 @@ impl FamilyEntry for RpmEntry {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        Vec::new()
+        vec![base::finding()]
     }
 
     fn init_command(&self) -> Command {
@@ -199,7 +199,7 @@ impl Family for Rpm {
     }
 
     fn machine_findings(&self) -> Vec<Finding> {
-        Vec::new()
+        vec![base::finding()]
     }
 
     fn yard_findings(&self, _yard: &Yard, _cancel: &AtomicBool) -> Vec<Finding> {

@@ -51,6 +51,26 @@ impl Settings {
         }
     }
 
+    /// The version of a recipe, and the number of its rebuild, from the version of the rebuild.
+    pub fn split(&self, rebuilt: &str) -> Option<(String, u32)> {
+        let (before, rest) = rebuilt.rsplit_once(&self.suffix)?;
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        Some((format!("{before}{}", &rest[digits..]), rest[..digits].parse().ok()?))
+    }
+
+    /// The release of a package that was built elsewhere, with [`Settings::mark`] in the place of its `%dist`, which may have
+    /// the number of a rebuild already.
+    pub fn marked(&self, release: &str) -> String {
+        let Some((before, after)) = release.split_once(&self.dist).filter(|_| !self.dist.is_empty()) else {
+            return release.to_owned();
+        };
+        let rest = match after.strip_prefix(&self.suffix) {
+            Some(number) => number.trim_start_matches(|c: char| c.is_ascii_digit()),
+            None => after,
+        };
+        format!("{before}{}{rest}", self.mark())
+    }
+
     #[cfg(test)]
     pub(super) fn trial() -> Settings {
         Settings {
@@ -63,5 +83,27 @@ impl Settings {
             macros: Vec::new(),
             packages: OptionRules::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_one_number_of_a_rebuild() {
+        let settings = Settings::trial();
+        for (elsewhere, rebuilt) in [
+            ("3.kt1", "3.kt1.bk2"),
+            ("3.kt1.bk17", "3.kt1.bk2"),
+            ("0.1.rc1.kt1_4", "0.1.rc1.kt1.bk2_4"),
+            ("3.fc42", "3.fc42.bk2"),
+            ("3", "3.bk2"),
+        ] {
+            assert_eq!(settings.release(&settings.marked(elsewhere), 2), rebuilt, "{elsewhere}");
+            assert_eq!(settings.split(&format!("1:1-{rebuilt}")).map(|(_, number)| number), Some(2));
+        }
+        let plain = Settings { dist: String::new(), ..settings };
+        assert_eq!(plain.release(&plain.marked("3"), 2), "3.bk2");
     }
 }

@@ -89,7 +89,6 @@ if [ -n "$rebuild" ]; then
   # Without %dist, the number of the rebuild follows the release.
   sed -i "s/^\([Rr]elease[[:space:]]*:[[:space:]]*[^[:space:]#]*\)/\1$rebuild/" "/build/SPECS/$spec"
 fi
-mv "/build/SPECS/$spec" /build/SPECS/kilnyard.spec
 "#;
 
 /// Unpacks a source; `rebuild` is what its release gets, if it has no `%dist`.
@@ -105,13 +104,14 @@ const NO_DATE: &str = "315532800";
 
 /// Builds an unpacked source, and a source package of it.
 pub(super) fn build(runs_checks: bool, has_date: bool, words: &[String]) -> StageOrder {
+    // Of a source package, the name of the spec file is known only now. There is one.
     let mut arguments: Vec<String> =
-        ["rpmbuild", "-ba", "--noclean", "--load", &macros_path()].map(str::to_owned).into();
+        ["/bin/sh", "-euc", "exec \"$@\" /build/SPECS/*.spec", "sh"].map(str::to_owned).into();
+    arguments.extend(["rpmbuild", "-ba", "--noclean", "--load", &macros_path()].map(str::to_owned));
     if !runs_checks {
         arguments.push("--nocheck".to_owned());
     }
     arguments.extend(words.iter().cloned());
-    arguments.push(format!("{BUILD}/SPECS/kilnyard.spec"));
     let mut environment = environment();
     if !has_date {
         environment.push(("SOURCE_DATE_EPOCH".to_owned(), NO_DATE.to_owned()));

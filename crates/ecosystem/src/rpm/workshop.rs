@@ -243,8 +243,10 @@ impl Workshop {
         let own = recipe.packages.iter().find(|one| one.name == name);
         let is_of_rebuild = match own {
             Some(one) => {
-                let release =
-                    self.revision_of(version).map(|revision| self.settings.release(&one.evr[2], revision));
+                let release = self
+                    .settings
+                    .split(version)
+                    .map(|(_, revision)| self.settings.release(&one.evr[2], revision));
                 release.is_some_and(|release| number == format!("{}-{release}", one.evr[1]))
             }
             None => number == plain,
@@ -253,13 +255,6 @@ impl Workshop {
             true => Ok(()),
             false => refused(format!("its version is {}, but {version} was built", output.version)),
         }
-    }
-
-    /// The number of a rebuild, from its version.
-    fn revision_of(&self, version: &str) -> Option<u32> {
-        let (_, rest) = version.rsplit_once(&self.settings.suffix)?;
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().ok()
     }
 }
 

@@ -18,6 +18,7 @@ use kilnyard_root::{Access, IdMap, Operation, Sandbox, View, remove_folder};
 use kilnyard_worker::{BaseFolders, BaseSandbox, remove_or_set_aside};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::files::write_whole;
+use kilnyard_yard::finding::Finding;
 use kilnyard_yard::layers::{RecordedTree, keep_tree, make_layer, owners, remove_parts};
 use kilnyard_yard::mirror::open_files;
 use kilnyard_yard::patches;
@@ -40,6 +41,22 @@ const FILES: &str = "packages";
 const VERSION: u32 = 1;
 /// Number of last log lines that an error shows.
 const LINES_SHOWN: usize = 8;
+
+/// The program that unpacks packages, and the Debian package that contains it.
+const UNPACKER: (&str, &str) = ("/usr/bin/bsdtar", "libarchive-tools");
+
+/// Whether this machine can unpack packages.
+pub fn finding() -> Finding {
+    let (program, package) = UNPACKER;
+    match Path::new(program).exists() {
+        true => Finding::new("bsdtar", true, "unpacks the packages of base roots"),
+        false => Finding {
+            help: Some(Remedy::packages(&[package])),
+            packages: vec![package],
+            ..Finding::new("bsdtar", false, "it unpacks the packages of base roots, and is not installed")
+        },
+    }
+}
 
 /// The content of [`RECORD`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -232,9 +249,9 @@ impl Making<'_> {
             ("LC_ALL".to_owned(), "C.UTF-8".to_owned()),
         ];
         sandbox.has_network = false;
-        self.run(&sandbox).map(drop).map_err(|error| match Path::new("/usr/bin/bsdtar").exists() {
+        self.run(&sandbox).map(drop).map_err(|error| match Path::new(UNPACKER.0).exists() {
             true => error,
-            false => error.hint(Remedy::packages(&["libarchive-tools"])),
+            false => error.hint(Remedy::packages(&[UNPACKER.1])),
         })
     }
 

@@ -46,11 +46,7 @@ pub fn revisions(yard: &Yard, settings: &Settings) -> Result<HashMap<(String, St
         if &*package.architecture != SOURCE {
             continue;
         }
-        let version = package.evr.to_string();
-        let Some((before, rest)) = version.rsplit_once(&settings.suffix) else { continue };
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        let Ok(number) = digits.parse::<u32>() else { continue };
-        let recipe = format!("{before}{}", &rest[digits.len()..]);
+        let Some((recipe, number)) = settings.split(&package.evr.to_string()) else { continue };
         let known = highest.entry((package.name.to_string(), recipe)).or_default();
         *known = number.max(*known);
     }
@@ -226,12 +222,13 @@ pub fn recover(yard: &Yard, rpm: &Rpm, store: &dyn Store, distfiles: &FileStore)
         }
         let version =
             outputs.iter().find(|output| output.architecture == SOURCE).map(|output| &output.version);
-        let revision = version.and_then(|version| version.rsplit_once(&settings.suffix)?.1.parse().ok());
+        let split = version.and_then(|version| settings.split(version));
+        let (recipe_version, revision) = split.unwrap_or_default();
         recovered.packages.push(Current {
             package,
             build: 0,
-            recipe_version: version.cloned().unwrap_or_default(),
-            revision: revision.unwrap_or(0),
+            recipe_version,
+            revision,
             key: Key { digest: String::new(), lines: Vec::new() },
             outputs,
         });

@@ -1,7 +1,7 @@
 //! The sources of a yard: spec files in folders, source packages, and those of the repositories.
 //!
 //! A spec file is a program of macros, so it is asked by the root's own rpmspec, in a sandbox, for what it says of itself.
-//! The answers are kept in `index/recipes.json`, by what they depend on: the spec file and the files beside it, the macros, and
+//! The answers are kept in `index/recipes.json`, by what they depend on: the spec file and the files next to it, the macros, and
 //! the root.
 
 use super::{Rpm, base};
@@ -66,7 +66,7 @@ impl Place {
         self.folder.join(&self.name)
     }
 
-    /// The name of the package, as far as it can be told from that of the file.
+    /// The name of the package, as the file is named.
     fn presumed(&self) -> String {
         let stem = self.name.strip_suffix(PACKED).map(|stem| stem.rsplitn(3, '-').last().unwrap_or(stem));
         stem.or_else(|| self.name.strip_suffix(".spec")).unwrap_or(&self.name).to_owned()
@@ -360,7 +360,7 @@ pub fn of_repository<'p>(
     let text = source.evr.to_string();
     let (epoch, rest) = text.split_once(':').unwrap_or(("", &text));
     let (version, release) = rest.rsplit_once('-')?;
-    let marked = |release: &str| release.replace(&settings.dist, &settings.mark());
+    let marked = |release: &str| settings.marked(release);
     let texts = |entries: &[kilnyard_ecosystem::rpm::universe::Entry]| {
         entries.iter().flatten().map(|relation| relation.to_string()).collect()
     };

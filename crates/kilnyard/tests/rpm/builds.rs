@@ -212,7 +212,7 @@ impl Yard {
     }
 }
 
-/// What a list has of each package, in the same form whoever wrote it. The time of a file is that of its build here, and of
+/// What a list has of each package, in the same form by any program. The time of a file is that of its build here, and of
 /// the file itself there.
 const COMPARES: &str = r#"
 import glob, gzip, sys, xml.etree.ElementTree as tree
@@ -293,7 +293,7 @@ fn specs_become_a_repository() {
     let pool = yard.repository().join("Packages");
     let package = pool.join("chain6-1-1.kt1.bk1.noarch.rpm");
     let top = yard.repository().join("repodata/repomd.xml");
-    // dnf goes on without a repository whose signature is wrong.
+    // dnf continues without a repository whose signature is wrong.
     for (number, (path, why)) in
         [(&top, "Unable to find a match: chain6"), (&package, "chain6-1")].into_iter().enumerate()
     {
@@ -334,7 +334,39 @@ fn specs_become_a_repository() {
     for path in databases.filter(|path| path.to_string_lossy().contains(".db")) {
         fs::remove_file(path).unwrap();
     }
+    yard.run(&["restore"]).exits(0);
     yard.run(&["build"]).says(&["8 unchanged", "(unchanged, 17 packages)"]);
+}
+
+fn source_packages_are_built_again() {
+    let yard = Yard::new("rpm-sources");
+    yard.write("libgreet", LIBRARY);
+    fs::write(yard.specs().join("libgreet/greet.c"), "const char *greet(void) { return \"greetings\"; }\n")
+        .unwrap();
+    yard.run(&["build"]).says(&["1 built", "published, 3 packages"]);
+    let (base, set) = base();
+    let pool = yard.repository().join("Packages");
+    let source = pool.join("libgreet-2.1-3.kt1.bk1.src.rpm");
+    let at = |name: &str| yard.folder.path().join(name).to_str().unwrap().to_owned();
+    let init = |name: &str, more: &[&str]| {
+        let (at, base) = (at(name), base.to_str().unwrap());
+        let usual =
+            ["--yard", &at, "init", "rpm", "--release", "kt1", "--repo", base, "--root-package", &set];
+        kilnyard(&[&usual, more].concat()).exits(0);
+        kilnyard(&["--yard", &at, "build"]).says(&["1 built", "published, 3 packages"]);
+    };
+    // As a file, for another distribution.
+    init("packed", &["--dist", ".kt2", source.to_str().unwrap()]);
+    assert!(
+        Path::new(&at("packed/repository/packages/Packages/libgreet-devel-2.1-3.kt2.bk1.x86_64.rpm"))
+            .exists()
+    );
+    // By its name in a repository, whose release has a number already.
+    run(Command::new("createrepo_c").arg("-q").arg(&pool));
+    init("named", &["--dist", ".kt1", "--repo", pool.to_str().unwrap(), "libgreet"]);
+    let made = at("named/repository/packages/Packages/libgreet-2.1-3.kt1.bk1.src.rpm");
+    let said = Command::new("rpm").args(["-qpl", &made]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "greet.c\nlibgreet.spec\n");
 }
 
 /// The trials; `has_tools` says whether rpmbuild, dnf and what converts packages are there, for root.
@@ -346,5 +378,8 @@ pub fn cases(has_tools: bool) -> Vec<Case> {
         )
         .needs(Path::new(TOOLS).exists(), "there is no ../shared/tools/rpm beside the clone")
     };
-    vec![real(case("spec_files_become_a_repository_that_dnf_installs_from", specs_become_a_repository))]
+    vec![
+        real(case("spec_files_become_a_repository_that_dnf_installs_from", specs_become_a_repository)),
+        real(case("source_packages_are_built_again", source_packages_are_built_again)),
+    ]
 }

@@ -202,7 +202,11 @@ fn an_agent_signs_and_its_absence_is_named() {
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let socket = home.path().join("S.gpg-agent");
+    // Below /run/user, where that folder exists.
+    let mut directories = Command::new("gpgconf");
+    directories.env("GNUPGHOME", home.path()).args(["--list-dirs", "agent-socket"]);
+    let socket = String::from_utf8(directories.output().unwrap().stdout).unwrap();
+    let socket = PathBuf::from(socket.trim());
     for kind in ["ed25519", "nistp256", "rsa2048"] {
         let user = format!("{kind}@example.org");
         gpg(&["--passphrase", "", "--quick-generate-key", &user, kind, "sign", "never"]);

@@ -5,6 +5,7 @@
 
 use super::Rpm;
 use super::scan::{Index, Packages};
+use crate::captured::Captured;
 use kilnyard_ecosystem::explain;
 use kilnyard_ecosystem::rpm::relation::{Capability, Relation};
 use kilnyard_ecosystem::rpm::universe::{Package, Universe};
@@ -39,6 +40,8 @@ const TARGET: &str = "root";
 const FILES: &str = "packages";
 /// Increment this when a base is made in another way.
 const VERSION: u32 = 1;
+/// The most that unpacking and scriptlets may print; those of a distribution print some kilobytes.
+const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// Number of last log lines that an error shows.
 const LINES_SHOWN: usize = 8;
 
@@ -283,13 +286,13 @@ impl Making<'_> {
     /// Runs a step to its end, and returns its output, which is also the log of the base.
     fn run(&self, sandbox: &Sandbox) -> Result<String> {
         let Making { yard, cancel, .. } = *self;
-        let mut output = Vec::new();
+        let mut output = Captured::new(OUTPUT_BYTES_MAX);
         let limits = yard.config.limits().limits(None);
         let outcome = kilnyard_process::run(sandbox, &mut output, limits, cancel, None, &mut |_| {});
-        let said = String::from_utf8_lossy(&output).into_owned();
+        let said = String::from_utf8_lossy(&output.bytes).into_owned();
         let log = yard.path("logs/base.log");
         fs_err::create_dir_all(yard.path("logs"))
-            .and_then(|()| fs_err::write(&log, &output))
+            .and_then(|()| fs_err::write(&log, &output.bytes))
             .context(Kind::Machine, "write logs/base.log")?;
         match outcome.end {
             End::Exit(0) => Ok(said),

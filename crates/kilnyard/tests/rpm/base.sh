@@ -3,10 +3,13 @@
 #
 # No RPM distribution is at hand, so 173 packages of Debian are converted by rpmbuild, whose generators make what they provide and
 # require (../shared/tools/rpm). FOLDER/repo is the repository, FOLDER/set the packages of a base root. A folder that is complete
-# is left as it is. It takes two minutes and 700 MB, and needs apt, rpm, dpkg-dev, debugedit, cpio, python3 and createrepo-c.
+# is left as it is, and two that ask for the same one wait for each other. It takes two minutes and 700 MB, and needs apt, rpm, dpkg-dev, debugedit, cpio, python3 and createrepo-c.
 set -eu
 folder=$1
 tools=$(cd "$(dirname "$0")/../../../.." && pwd)/../shared/tools/rpm
+mkdir -p "$(dirname "$folder")"
+exec 9> "$folder.lock"
+flock 9
 [ -e "$folder/complete" ] && exit 0
 rm -rf "$folder"
 mkdir -p "$folder/debs/partial"

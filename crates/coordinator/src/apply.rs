@@ -220,6 +220,7 @@ impl Coordinator {
                 self.move_to(id, PackageState::Ready, to_build.reason.clone(), None, actions);
                 actions.push(Action::Fetch { package: id, to_build });
             }
+            Prepared::Waits(packages) => self.wait_for(id, &packages, actions),
             Prepared::Impossible(explanation) => self.fail(id, Reason::Impossible { explanation }, actions),
         }
     }
@@ -567,6 +568,7 @@ impl Coordinator {
     pub(crate) fn retry(&mut self, id: PackageId, reason: Reason, actions: &mut Vec<Action>) {
         self.forget_failures(id);
         self.packages[id.index()].failures = Failures::default();
+        self.packages[id.index()].requirement_rounds = 0;
         self.packages[id.index()].is_alone = false;
         self.packages[id.index()].reading = Reading::Fresh;
         self.due_seconds.remove(&id);

@@ -12,7 +12,7 @@ use kilnyard_model::result::Failure;
 use kilnyard_model::role::Role;
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_protocol::{
-    Answer, BuildPhase, CHECKS, Hello, Lease, Offer, Opened, Ranked, Session, Test, ToCoordinator, ToWorker,
+    Answer, BuildPhase, CHECKS, Hello, Lease, Offer, Opened, Ranked, Session, ToCoordinator, ToWorker,
     Versions, Welcome,
 };
 use kilnyard_schedule::{Files, MachineId};
@@ -195,7 +195,7 @@ impl Asker {
             }
             ToCoordinator::Built { attempt, built, .. } => {
                 let outputs = built.outputs;
-                let answer = Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip };
+                let answer = Answer::keep(outputs);
                 let (answer, is_repeated) = (Box::new(answer), built.is_repeated);
                 send(ToWorker::Answer { session, attempt, is_repeated, answer });
             }

@@ -7,7 +7,7 @@ use kilnyard_model::attempt::Attempt;
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::reason::{Reason, RetryPlan};
 use kilnyard_model::result::{BuildOutcome, FailureKind, PackageState};
-use kilnyard_protocol::{Answer, Test, ToWorker};
+use kilnyard_protocol::{Answer, ToWorker};
 use kilnyard_schedule::{Event as ScheduleEvent, Files, MachineId, Outcome};
 use kilnyard_store::{Number, Record};
 
@@ -142,8 +142,7 @@ impl LeaseState {
     /// Makes it the lease of a test of what another worker built.
     pub(crate) fn test_for(&mut self, to_test: &ToTest) {
         self.row = to_test.build;
-        let outputs = to_test.outputs.clone();
-        self.answers[0] = Some(Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip });
+        self.answers[0] = Some(Answer::keep(to_test.outputs.clone()));
     }
 
     pub(crate) fn new(

@@ -40,6 +40,7 @@ mod outcome;
 mod pools;
 mod receive;
 mod reload;
+mod requirements;
 mod retry;
 mod seats;
 #[cfg(test)]
@@ -53,6 +54,7 @@ pub use health::{BLAMES_MAX, FAULTS_MAX, REST_SECONDS};
 pub use inputs::Measured;
 pub use pools::{OWN_POOL, Standing, ToTest};
 pub use reload::Reloaded;
+pub use requirements::REQUIREMENT_ROUNDS_MAX;
 pub use retry::{PAUSE_SECONDS, RETRIES_MAX, RetryMode, RetryPolicy};
 
 use kilnyard_model::attempt::Attempt;
@@ -167,6 +169,8 @@ pub enum Prepared {
     UpToDate,
     /// It has to be built.
     Build(Box<ToBuild>),
+    /// It has to wait for these, too, which the run's graph lacks; it is prepared again then.
+    Waits(Vec<PackageId>),
     /// It cannot be built, for this reason.
     Impossible(String),
 }
@@ -429,6 +433,8 @@ struct Package {
     /// The fetch stage, until it can be recorded with a build.
     fetch: Option<Box<StageResult>>,
     failures: retry::Failures,
+    /// How often it was built again with further requirements.
+    requirement_rounds: u32,
     /// Its next builds run while no other build does.
     is_alone: bool,
     /// What is left after its first build.
@@ -580,6 +586,7 @@ impl Coordinator {
                 is_fetched: false,
                 fetch: None,
                 failures: retry::Failures::default(),
+                requirement_rounds: 0,
                 is_alone: false,
                 round: None,
                 classes: Classes::ALL,
@@ -714,6 +721,11 @@ impl Coordinator {
     /// Whether a package is part of the run.
     pub fn is_in_run(&self, package: PackageId) -> bool {
         self.packages[package.index()].is_in_run
+    }
+
+    /// The packages that a package waits for, in ascending order.
+    pub fn dependencies(&self, package: PackageId) -> &[PackageId] {
+        self.graph.dependencies(package)
     }
 
     /// Whether a package is built before another one if both are ready.

@@ -122,6 +122,22 @@ impl Coordinator {
                 }
                 self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
             }
+            Err(failure) if !is_test && lease.requires().is_some() => {
+                let failure = self.count_round(id, failure);
+                let kind = failure.kind;
+                actions.push(record(BuildOutcome::Failed, Some(failure.clone())));
+                let outcome = match kind {
+                    FailureKind::Requirements => {
+                        self.build_with(id, &lease, actions);
+                        Outcome::Lost
+                    }
+                    _ => {
+                        self.fail(id, Reason::Failed(StageFailed::from(&failure)), actions);
+                        Outcome::Failed
+                    }
+                };
+                self.schedule(ScheduleEvent::Ended { package: id, outcome }, actions);
+            }
             Err(failure) if is_test && is_of_machine(failure.kind) => {
                 // The outputs are not to blame, and are tested again.
                 self.ended.insert(lease.attempt, Ending::Superseded);

@@ -451,9 +451,7 @@ impl Coordinator {
             lease.is_asked[usize::from(is_repeated)] = false;
             return;
         }
-        let (outputs, notes) = (Vec::new(), Vec::new());
-        let answer = Answer { refused: Some(reason), outputs, notes, test: Test::Skip };
-        self.answered(build, is_repeated, answer, None, actions);
+        self.answered(build, is_repeated, Answer::refuse(reason), None, actions);
     }
 
     fn result(

@@ -4,6 +4,7 @@ mod announce;
 mod deposits;
 mod kept;
 mod pools;
+mod requirements;
 mod run;
 
 use super::*;
@@ -563,7 +564,10 @@ fn records_use_only_the_coordinators_clock() {
             Record::Package { at_seconds, .. } => assert!([50.0, 91.0].contains(at_seconds), "{record:?}"),
             Record::BuildEnded { at_seconds, .. } | Record::Run { at_seconds, .. } => times.push(*at_seconds),
             Record::Note(note) => assert!([0.0, 50.0, 90.0].contains(&note.at_seconds), "{note:?}"),
-            Record::Outputs(_) | Record::Provenance(_) | Record::KeyConfirmed { .. } => {}
+            Record::PackageAdded { .. }
+            | Record::Outputs(_)
+            | Record::Provenance(_)
+            | Record::KeyConfirmed { .. } => {}
         }
     }
     assert_eq!(times, [50.0, 90.0, 60.0, 30.0, 91.0, 91.0]);

@@ -253,8 +253,9 @@ impl Driver {
 
     fn ask(&mut self, package: PackageId, reading: Reading, tasks: &mut Vec<Task>) {
         let kept = self.coordinator.kept(package).cloned();
+        let waited_for = self.coordinator.dependencies(package).to_vec();
         self.preparing = Some(Preparing { package, is_stale: false });
-        tasks.push(Task::Prepare(ToPrepare { package, reading, kept }));
+        tasks.push(Task::Prepare(ToPrepare { package, reading, waited_for, kept }));
     }
 }
 

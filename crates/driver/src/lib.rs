@@ -105,6 +105,8 @@ pub struct ToPrepare {
     pub package: PackageId,
     /// Which recipe to read.
     pub reading: Reading,
+    /// The packages that it has waited for, in ascending order.
+    pub waited_for: Vec<PackageId>,
     /// Its outputs, if there are any.
     pub kept: Option<KeptOutputs>,
 }

@@ -13,7 +13,7 @@ use kilnyard_model::order::{BuildOrder, Key, Stage};
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::{BuildOutcome, Failure, FailureKind, PackageState};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Hello, Test, ToCoordinator, ToWorker, Versions, decode, encode, open,
+    Answer, BuildResult, Built, Hello, ToCoordinator, ToWorker, Versions, decode, encode, open,
 };
 use kilnyard_schedule::{Basis, Limits, Work};
 use kilnyard_store::{RequestKind, RunState};
@@ -316,7 +316,7 @@ impl World {
             Action::Send { message, .. } => self.say(message),
             Action::Ask { built, .. } => {
                 let (build, is_repeated, outputs) = (built.build, built.is_repeated, built.outputs.clone());
-                let answer = Box::new(Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip });
+                let answer = Box::new(Answer::keep(outputs));
                 let answered = Event::Answered { build, is_repeated, answer, deposit: None };
                 self.after(0.01, Coming::Input(Input::Event(answered)));
             }

@@ -79,6 +79,9 @@ pub struct Admitted {
     pub outputs: Vec<Output>,
     /// One sentence for each output that was dropped, with the reason; for the log.
     pub notes: Vec<String>,
+    /// What the package requires in addition to its recipe, as its build found out, for [`Stock::require`]. Then there are no
+    /// outputs, and it is built again.
+    pub requires: Option<Vec<String>>,
 }
 
 /// Folder of Kilnyard's own small files inside a root. It is separate from the inputs, whose names a source, an archive
@@ -177,6 +180,17 @@ pub trait Stock: Send {
 
     /// Makes these outputs the current ones of a package, in place of earlier ones.
     fn adopt(&mut self, package: PackageId, outputs: &[Output]);
+
+    /// Adds requirements to those of a package's recipe, which its build found out, in place of those found out earlier. The set's graph gets the
+    /// edges that follow from them. Returns a hash of the recipe that they are of.
+    ///
+    /// # Errors
+    /// They are those of before, so that another build would not differ; or the family has no such requirements.
+    fn require(&mut self, package: PackageId, _requires: &[String]) -> Result<String, Impossible> {
+        let set = self.set();
+        let explanation = format!("{} has no requirements but its recipe's", set.graph().name(package));
+        Err(Impossible { explanation })
+    }
 
     /// Takes over the current state of a package's recipe; `said` has the form of the family's index. The run's
     /// graph stays unchanged: if the recipe needs a different graph, the error explains it and the set stays as

@@ -6,6 +6,7 @@ mod config;
 mod init;
 mod publish;
 mod recipes;
+mod requirements;
 mod scan;
 mod set;
 
@@ -164,7 +165,8 @@ impl Family for Rpm {
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String> {
         let base = base::find(yard, self).map(|base| base.digest).unwrap_or_default();
         let index = scan::Index::open(yard)?.identity();
-        Ok(format!("{index}\n{base}\n{}\n{names:?}\n", recipes::Recipes::inputs(yard)))
+        let (recipes, requirements) = (recipes::Recipes::inputs(yard), requirements::inputs(yard));
+        Ok(format!("{index}\n{base}\n{recipes}\n{requirements}\n{names:?}\n"))
     }
 
     fn resolve(&self, yard: &Yard, distfiles: &FileStore) -> Result<Set> {
@@ -186,7 +188,15 @@ impl Family for Rpm {
         if let Some(left) = left_out.iter().find(|left| left.name == package) {
             return Err(Error::usage(left.explanation.clone()));
         }
-        own.get(package).map(serde_json::to_vec).transpose().or_internal("write a recipe")
+        let recipe = own.get(package).cloned().map(|mut recipe| {
+            requirements::add(yard, &mut recipe, &settings);
+            recipe
+        });
+        recipe.map(|recipe| serde_json::to_vec(&recipe)).transpose().or_internal("write a recipe")
+    }
+
+    fn keep_requirements(&self, yard: &Yard, package: &str, recipe: &str, requires: &[String]) -> Result<()> {
+        requirements::keep(yard, package, recipe, requires)
     }
 
     fn keep_rescanned(&self, _: &Yard, _: &AtomicBool, _: &(dyn Fn(&str) + Sync)) -> Result<()> {

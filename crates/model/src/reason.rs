@@ -9,7 +9,7 @@ use crate::result::{BuildOutcome, Failure, FailureKind, PackageState};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How many differences between two keys a reason names; the others are only counted.
+/// How many differences between two keys, or new requirements, a reason names; the others are only counted.
 const DIFFERENCES_MAX: usize = 5;
 
 /// Why a package is in its state.
@@ -79,6 +79,13 @@ pub enum Reason {
     },
     /// Its dependencies are available, and its key is being computed.
     Prepares,
+    /// Its build named requirements that its recipe does not have, and it is built again with them.
+    Requires {
+        /// The first new ones, as its family writes them.
+        requirements: Vec<String>,
+        /// The number of further ones.
+        more: u64,
+    },
     /// It waits for a package that failed and is built again.
     Waits {
         /// The name of a package of the set.
@@ -175,6 +182,13 @@ impl Reason {
         Reason::Changed { differences, more }
     }
 
+    /// Makes [`Reason::Requires`].
+    pub fn requires(mut requirements: Vec<String>) -> Reason {
+        let more = requirements.len().saturating_sub(DIFFERENCES_MAX) as u64;
+        requirements.truncate(DIFFERENCES_MAX);
+        Reason::Requires { requirements, more }
+    }
+
     /// Makes [`Reason::Impossible`].
     pub fn impossible(explanation: impl Into<String>) -> Reason {
         Reason::Impossible { explanation: explanation.into() }
@@ -232,6 +246,16 @@ impl fmt::Display for Reason {
                 write!(f, "rebuilt if the content of {} changes", packages.join(", "))
             }
             Reason::Prepares => f.write_str("its dependencies are available"),
+            Reason::Requires { requirements, .. } if requirements.is_empty() => {
+                f.write_str("its build requires less than an earlier one")
+            }
+            Reason::Requires { requirements, more } => {
+                write!(f, "its build requires {}", requirements.join(", "))?;
+                match more {
+                    0 => f.write_str(", too"),
+                    more => write!(f, " and {more} more, too"),
+                }
+            }
             Reason::Waits { package } => write!(f, "waiting for {package}"),
             Reason::NothingChanged => f.write_str("nothing changed"),
             Reason::SameDependencies => f.write_str("its dependencies were rebuilt with the same content"),
@@ -347,6 +371,7 @@ mod tests {
             ),
             (Reason::Prepares, "its dependencies are available"),
             (Reason::Waits { package: "a".to_owned() }, "waiting for a"),
+            (Reason::requires(vec!["a".to_owned(), "b".to_owned()]), "its build requires a, b, too"),
             (Reason::NothingChanged, "nothing changed"),
             (Reason::SameDependencies, "its dependencies were rebuilt with the same content"),
             (Reason::SameContent, "rebuilt with the same content; the earlier outputs stay"),

@@ -197,6 +197,8 @@ pub enum FailureKind {
     Fetch,
     /// Its dependencies cannot be installed.
     Dependencies,
+    /// It named requirements that its recipe does not have, and is built again with them.
+    Requirements,
     /// The outputs are wrong or missing.
     Outputs,
     /// The outputs cannot be installed or removed.
@@ -211,7 +213,7 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// All kinds, in the order of their definition.
-    pub const ALL: [FailureKind; 21] = [
+    pub const ALL: [FailureKind; 22] = [
         FailureKind::Command,
         FailureKind::WallLimit,
         FailureKind::CpuLimit,
@@ -228,6 +230,7 @@ impl FailureKind {
         FailureKind::Network,
         FailureKind::Fetch,
         FailureKind::Dependencies,
+        FailureKind::Requirements,
         FailureKind::Outputs,
         FailureKind::Test,
         FailureKind::Machine,
@@ -254,6 +257,7 @@ impl FailureKind {
             FailureKind::Network => "network",
             FailureKind::Fetch => "fetch",
             FailureKind::Dependencies => "dependencies",
+            FailureKind::Requirements => "requirements",
             FailureKind::Outputs => "outputs",
             FailureKind::Test => "test",
             FailureKind::Machine => "machine",
@@ -283,6 +287,7 @@ impl FailureKind {
             | FailureKind::NoNetwork
             | FailureKind::Fetch
             | FailureKind::Dependencies
+            | FailureKind::Requirements
             | FailureKind::Outputs
             | FailureKind::Test
             | FailureKind::Cancelled => false,

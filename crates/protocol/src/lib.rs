@@ -97,6 +97,28 @@ pub struct Answer {
     pub notes: Vec<String>,
     /// How they are tested.
     pub test: Test,
+    /// What the package requires in addition to its recipe, as its family writes it: its build found out, and is repeated with
+    /// that. Then no output is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requires: Option<Vec<String>>,
+}
+
+impl Answer {
+    /// The answer about outputs of which none may be published.
+    pub fn refuse(reason: String) -> Answer {
+        Answer {
+            refused: Some(reason),
+            outputs: Vec::new(),
+            notes: Vec::new(),
+            test: Test::Skip,
+            requires: None,
+        }
+    }
+
+    /// The answer about outputs that are all kept, and not tested.
+    pub fn keep(outputs: Vec<Output>) -> Answer {
+        Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip, requires: None }
+    }
 }
 
 /// How the outputs of a build are tested.

@@ -256,10 +256,13 @@ fn outputs_and_their_answers() {
         outputs: vec![output()],
         notes: vec!["three is not kept".to_owned()],
         test,
+        requires: None,
     };
     check("answer", &answer(None, Test::Run(Box::new(test))));
     check("answer-impossible", &answer(None, Test::Impossible("it needs four".to_owned())));
     check("answer-refused", &answer(Some("not declared"), Test::Skip));
+    let requires = Some(vec!["(five or six)".to_owned()]);
+    check("answer-requires", &Answer { requires, ..Answer::refuse("its build requires more".to_owned()) });
 }
 
 #[test]
@@ -338,7 +341,7 @@ fn messages_of_a_coordinator() {
     check("revoke", &ToWorker::Revoke { session, attempt });
     check("cancel", &ToWorker::Cancel { session, attempt });
     check("received", &ToWorker::Received { session, attempt, next: 6 });
-    let answer = Answer { refused: None, outputs: vec![output()], notes: Vec::new(), test: Test::Skip };
+    let answer = Answer::keep(vec![output()]);
     check(
         "said-answer",
         &ToWorker::Answer { session, attempt, is_repeated: false, answer: Box::new(answer) },

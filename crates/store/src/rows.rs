@@ -316,6 +316,13 @@ pub enum Record {
         /// Time of the change, in seconds since 1970.
         at_seconds: f64,
     },
+    /// A run takes in a further package. If it has one of this name, nothing changes.
+    PackageAdded {
+        /// A run that has begun.
+        run: Number,
+        /// The package.
+        row: Box<PackageRow>,
+    },
     /// A build starts.
     BuildBegan(Box<BuildRow>),
     /// A stage of a build ended.

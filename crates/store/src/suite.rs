@@ -29,6 +29,7 @@ pub const TESTS: &[(&str, Trial)] = &[
     ("runs_are_listed_latest_first", runs::runs_are_listed_latest_first),
     ("packages_of_a_run_are_ordered_and_counted", runs::packages_of_a_run_are_ordered_and_counted),
     ("builds_are_ordered_as_promised", runs::builds_are_ordered_as_promised),
+    ("a_run_takes_in_further_packages", runs::a_run_takes_in_further_packages),
     ("a_failed_decision_writes_nothing", runs::a_failed_decision_writes_nothing),
     ("a_reader_sees_only_whole_decisions", runs::a_reader_sees_only_whole_decisions),
     ("texts_and_numbers_are_read_as_written", runs::texts_and_numbers_are_read_as_written),

@@ -218,8 +218,11 @@ impl<'a> Performance<'a> {
     pub(crate) fn done_with(&self, root: Box<dyn Root>, failure: Option<&Failure>) {
         let log = self.log_place(Stage::Build, "").path;
         root.keep_requests(log.parent().unwrap_or(&log));
-        let is_of_package = failure
-            .is_some_and(|failure| !matches!(failure.kind, FailureKind::Machine | FailureKind::Cancelled));
+        let is_of_package = failure.is_some_and(|failure| {
+            // What requires more is built again in another root.
+            let others = [FailureKind::Machine, FailureKind::Cancelled, FailureKind::Requirements];
+            !others.contains(&failure.kind)
+        });
         let is_of_package =
             is_of_package && !failure.is_some_and(|failure| self.is_repeated_without_kept(failure));
         if is_of_package && !self.is_kept.get() && root.has_room_for_others() {
@@ -458,7 +461,11 @@ impl<'a> Performance<'a> {
             Built { build: self.lease.build, outputs: outputs.clone(), is_repeated: !prefix.is_empty() };
         let answer = self.link.built(built, &folder).map_err(|error| machine(Stage::Collect, error))?;
         if let Some(reason) = &answer.refused {
-            return Err(refused(reason.clone()));
+            let kind = match answer.requires {
+                Some(_) => FailureKind::Requirements,
+                None => FailureKind::Outputs,
+            };
+            return Err(Failure { kind, ..refused(reason.clone()) });
         }
         for output in &answer.outputs {
             // An answer may name only outputs that were read here, never another file of this machine.

@@ -352,6 +352,18 @@ pub trait Family: Any + Debug + Send + Sync {
         false
     }
 
+    /// Keeps what a build of a package found out that it requires, for later runs. `recipe` is a hash of the recipe that it was
+    /// built from.
+    fn keep_requirements(
+        &self,
+        _yard: &Yard,
+        _package: &str,
+        _recipe: &str,
+        _requires: &[String],
+    ) -> Result<()> {
+        Ok(())
+    }
+
     /// Updates the index after a run that rescanned packages.
     fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()>;
 

@@ -29,6 +29,10 @@ pub struct Run {
     pub cores: Option<u32>,
     /// Whether results wait until outputs are stored.
     pub awaits_deposits: bool,
+    /// What builds require in addition, as the answers to them say.
+    pub requires: Option<Vec<String>>,
+    /// What packages have to wait for, too, when they are prepared next.
+    pub waits: BTreeMap<PackageId, Vec<PackageId>>,
 }
 
 /// The state of the run's worker.
@@ -98,7 +102,7 @@ pub fn scheduler(graph: Graph, slots: u32) -> Scheduler {
 }
 
 pub fn answer(outputs: Vec<Output>) -> Answer {
-    Answer { refused: None, outputs, notes: Vec::new(), test: Test::Skip }
+    Answer::keep(outputs)
 }
 
 impl Run {
@@ -141,6 +145,8 @@ impl Run {
             kept: Vec::new(),
             cores: None,
             awaits_deposits: false,
+            requires: None,
+            waits: BTreeMap::new(),
         };
         run.starts_worker();
         run
@@ -325,6 +331,10 @@ impl Run {
             }
             for action in &actions {
                 match action {
+                    Action::Prepare { package, .. } if self.waits.contains_key(package) => {
+                        let prepared = Prepared::Waits(self.waits.remove(package).unwrap());
+                        events.push_back(Event::Prepared { package: *package, prepared });
+                    }
                     Action::Prepare { package, .. } => {
                         let mut prepared = to_build();
                         if let Prepared::Build(to_build) = &mut prepared {
@@ -344,7 +354,10 @@ impl Run {
                     Action::Ask { built: Built { build, outputs, is_repeated }, .. } => {
                         let (build, is_repeated) = (*build, *is_repeated);
                         let test = self.test.clone();
-                        let answer = Box::new(Answer { test, ..answer(outputs.clone()) });
+                        let answer = Box::new(match self.requires.clone() {
+                            None => Answer { test, ..answer(outputs.clone()) },
+                            requires => Answer { requires, ..Answer::refuse("it requires more".to_owned()) },
+                        });
                         events.push_back(Event::Answered {
                             build,
                             is_repeated,

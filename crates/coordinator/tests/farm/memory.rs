@@ -119,6 +119,7 @@ impl Memory {
                 }
                 Record::Outputs(current) => self.adopt(history, current, &ended)?,
                 Record::Provenance(_) => {}
+                Record::PackageAdded { row, .. } => return Err(format!("{} is new in the run", row.name)),
                 Record::KeyConfirmed { package, .. } => return Err(format!("{package} was there before")),
                 Record::Run { state, .. } => self.run = Some(*state),
             }

@@ -646,7 +646,7 @@ impl World {
                     // What the files contain is checked where they are stored.
                     let is_lie = built.outputs.iter().any(|output| output.content == LIE);
                     let refused = is_lie.then(|| "the file has other contents".to_owned());
-                    let answer = Answer { refused, outputs: built.outputs, notes: Vec::new(), test };
+                    let answer = Answer { refused, test, ..Answer::keep(built.outputs) };
                     let (build, is_repeated) = (built.build, built.is_repeated);
                     let awaits_deposit = !is_lie && !is_repeated && self.setting.has_pools;
                     let answer = Box::new(answer);

@@ -497,7 +497,7 @@ impl Ecosystem for Workshop {
         let note =
             |(name, owner)| format!("{name} is not kept: takeover in kilnyard.toml gives it to {owner}");
         let notes = admitted.taken_over.into_iter().map(note).collect();
-        Ok(Admitted { outputs: admitted.outputs, notes })
+        Ok(Admitted { outputs: admitted.outputs, notes, ..Admitted::default() })
     }
 
     fn stock(self: Arc<Self>) -> Box<dyn crate::Stock> {

@@ -415,7 +415,7 @@ impl Ecosystem for Workshop {
             }
         };
         let output = self.admitted(package, output.clone())?;
-        Ok(Admitted { outputs: vec![output], notes: Vec::new() })
+        Ok(Admitted { outputs: vec![output], ..Admitted::default() })
     }
 
     fn stock(self: Arc<Self>) -> Box<dyn crate::Stock> {

@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod entry;
+mod generated;
 pub mod header;
 pub mod metadata;
 pub mod mock_cfg;

@@ -3,7 +3,8 @@
 use super::relation::Relation;
 use super::universe::{Entry, Package};
 use super::version::{Evr, Range};
-use super::{relation::Capability, settings::Settings};
+use super::{relation::Capability, settings::Settings, stages};
+use crate::hash_of;
 use serde::{Deserialize, Serialize};
 
 /// The longest answer about a spec file. The kernel's has some hundred kilobytes.
@@ -73,6 +74,9 @@ pub struct Recipe {
     pub release: String,
     /// What a build requires.
     pub requires: Vec<String>,
+    /// What a build requires in addition, as an earlier one found out (`%generate_buildrequires`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub generated: Vec<String>,
     /// What must not be installed for a build.
     pub conflicts: Vec<String>,
     /// Names of the files that it lists.
@@ -188,7 +192,18 @@ impl Recipe {
                 .map(|text| Relation::parse(text))
                 .collect()
         };
-        (parse(&self.requires), parse(&self.conflicts))
+        let mut requires = parse(&self.requires);
+        requires.extend(parse(&self.generated));
+        (requires, parse(&self.conflicts))
+    }
+
+    /// A hash of the files that it is built from, and of the macros.
+    pub fn digest(&self, settings: &Settings) -> String {
+        let mut text = format!("{}\n{}", self.name, stages::macros(settings, &settings.mark()).text);
+        for file in &self.files {
+            text.push_str(&format!("{} {}\n", file.sha256, file.name));
+        }
+        hash_of(&text)
     }
 }
 

@@ -108,14 +108,15 @@ pub(super) fn resolve(
     resolved
 }
 
-/// Takes the edges of some packages away. Candidates refer to package numbers, so a package keeps its number.
+/// Takes away what packages that are left out wait for. Those that wait for them keep their edges, which block them. Candidates
+/// refer to package numbers, so a package keeps its number.
 fn without(graph: &Graph, gone: &[PackageId]) -> Graph {
     let mut rest = Graph::new();
     for id in graph.packages() {
         rest.add(graph.name(id));
     }
     for id in graph.packages().filter(|id| !gone.contains(id)) {
-        for dependency in graph.dependencies(id).iter().filter(|id| !gone.contains(id)) {
+        for dependency in graph.dependencies(id) {
             rest.depend(id, *dependency);
         }
     }
@@ -129,55 +130,68 @@ fn add_edges(
     base: &Base,
     resolved: &mut Resolved,
 ) -> Vec<PackageId> {
-    universe.finish();
-    let len = universe.len();
-    let of_base = of_base(base);
-    let base_names: HashSet<&str> = base.packages.iter().map(|(name, _)| name.as_str()).collect();
     let mut impossible = Vec::new();
     for id in resolved.graph.packages() {
         let name = resolved.graph.name(id).to_owned();
-        let (mut requires, conflicts) = recipes[&name].request();
-        requires.extend(of_base.iter().cloned());
-        let root = match universe.request(&requires, &conflicts) {
-            Ok(root) => root,
-            Err(error) => {
-                resolved.leave_out(&name, format!("{name}: {error}"));
-                impossible.push(id);
-                continue;
-            }
-        };
-        let made: HashSet<&str> = resolved
-            .of_candidate
-            .iter()
-            .filter(|(_, maker)| **maker != id)
-            .filter_map(|(candidate, _)| Some(&*universe.package(*candidate)?.name))
-            .collect();
-        let own = &resolved.of_candidate;
-        let is_named = |candidate: Candidate| universe.package(candidate).map_or("", |package| &package.name);
-        let is_allowed = |candidate: Candidate| match own.get(&candidate) {
-            Some(maker) => *maker != id,
-            // What the set makes replaces it, unless it is in the base.
-            None => !made.contains(is_named(candidate)) || base_names.contains(is_named(candidate)),
-        };
-        let lenient = |candidate: Candidate| own.get(&candidate) != Some(&id);
-        let is_favoured =
-            |candidate: Candidate| !own.contains_key(&candidate) && base_names.contains(is_named(candidate));
-        let view = View { universe, is_allowed: &is_allowed, is_favoured: &is_favoured };
-        let mut solver = Solver::new(&view);
-        let again = View { universe, is_allowed: &lenient, is_favoured: &is_favoured };
-        // If the set's own packages conflict, those of the repositories may replace them.
-        match solver.solve(root).or_else(|_| Solver::new(&again).solve(root)) {
-            Ok(chosen) => {
-                let makers: Vec<PackageId> = chosen.iter().filter_map(|one| own.get(one)).copied().collect();
-                makers.into_iter().for_each(|maker| resolved.graph.depend(id, maker));
-            }
-            Err(_) => {
-                let text = explain::text(universe, root, &name, &solver.explain(root));
-                resolved.leave_out(&name, text);
+        let demand = Demand { name: &name, recipe: &recipes[&name], is_excluded: &|maker| maker == id };
+        match makers(universe, &resolved.of_candidate, base, &demand) {
+            Ok(makers) => makers.into_iter().for_each(|maker| resolved.graph.depend(id, maker)),
+            Err(explanation) => {
+                resolved.leave_out(&name, explanation);
                 impossible.push(id);
             }
         }
-        universe.truncate(len);
     }
     impossible
+}
+
+/// A source whose requirements are solved.
+pub(super) struct Demand<'d> {
+    pub name: &'d str,
+    pub recipe: &'d Recipe,
+    /// The packages of the set whose outputs it cannot have: itself, and those that wait for it.
+    pub is_excluded: &'d dyn Fn(PackageId) -> bool,
+}
+
+/// The packages of the set that make what a source requires. `own` has the candidates of the set.
+///
+/// # Errors
+/// There is no solution; the explanation has a line for each step.
+pub(super) fn makers(
+    universe: &mut Universe,
+    own: &HashMap<Candidate, PackageId>,
+    base: &Base,
+    demand: &Demand<'_>,
+) -> Result<Vec<PackageId>, String> {
+    let Demand { name, recipe, is_excluded } = *demand;
+    universe.finish();
+    let len = universe.len();
+    let base_names: HashSet<&str> = base.packages.iter().map(|(name, _)| name.as_str()).collect();
+    let (mut requires, conflicts) = recipe.request();
+    requires.extend(of_base(base));
+    let root = universe.request(&requires, &conflicts).map_err(|error| format!("{name}: {error}"))?;
+    let made: HashSet<&str> = own
+        .iter()
+        .filter(|(_, maker)| !is_excluded(**maker))
+        .filter_map(|(candidate, _)| Some(&*universe.package(*candidate)?.name))
+        .collect();
+    let is_named = |candidate: Candidate| universe.package(candidate).map_or("", |package| &package.name);
+    let is_allowed = |candidate: Candidate| match own.get(&candidate) {
+        Some(maker) => !is_excluded(*maker),
+        // What the set makes replaces it, unless it is in the base.
+        None => !made.contains(is_named(candidate)) || base_names.contains(is_named(candidate)),
+    };
+    let lenient = |candidate: Candidate| own.get(&candidate).is_none_or(|maker| !is_excluded(*maker));
+    let is_favoured =
+        |candidate: Candidate| !own.contains_key(&candidate) && base_names.contains(is_named(candidate));
+    let view = View { universe, is_allowed: &is_allowed, is_favoured: &is_favoured };
+    let mut solver = Solver::new(&view);
+    let again = View { universe, is_allowed: &lenient, is_favoured: &is_favoured };
+    // If the set's own packages conflict, those of the repositories may replace them.
+    let outcome = match solver.solve(root).or_else(|_| Solver::new(&again).solve(root)) {
+        Ok(chosen) => Ok(chosen.iter().filter_map(|one| own.get(one)).copied().collect()),
+        Err(_) => Err(explain::text(universe, root, name, &solver.explain(root))),
+    };
+    universe.truncate(len);
+    outcome
 }

@@ -102,11 +102,26 @@ pub(super) fn unpack(recipe: &Recipe, rebuild: &str) -> StageOrder {
 /// changes, rpmbuild sets it, unless it is there already.
 const NO_DATE: &str = "315532800";
 
+/// Runs rpmbuild, given by the arguments. It exits with 11 if what `%generate_buildrequires` printed is not all installed; then a
+/// source package without sources has the list (rpm's `dynamic-build-dependencies.md`), which is the output.
+const RPMBUILD: &str = r#"
+lists=/build/outputs/*.buildreqs.nosrc.rpm
+code=0
+# Of a source package, the name of the spec file is known only now. There is one.
+"$@" /build/SPECS/*.spec || code=$?
+if [ $code = 11 ]; then
+  for list in $lists; do [ -f "$list" ] && exit 0; done
+fi
+rm -f $lists
+exit $code
+"#;
+
+/// What the file with the list of requirements is named, after the name and the version.
+pub(super) const REQUIREMENTS: &str = ".buildreqs.nosrc.rpm";
+
 /// Builds an unpacked source, and a source package of it.
 pub(super) fn build(runs_checks: bool, has_date: bool, words: &[String]) -> StageOrder {
-    // Of a source package, the name of the spec file is known only now. There is one.
-    let mut arguments: Vec<String> =
-        ["/bin/sh", "-euc", "exec \"$@\" /build/SPECS/*.spec", "sh"].map(str::to_owned).into();
+    let mut arguments: Vec<String> = ["/bin/sh", "-euc", RPMBUILD, "sh"].map(str::to_owned).into();
     arguments.extend(["rpmbuild", "-ba", "--noclean", "--load", &macros_path()].map(str::to_owned));
     if !runs_checks {
         arguments.push("--nocheck".to_owned());

@@ -1,5 +1,6 @@
 //! A resolved set of RPM sources, and the inputs of each build.
 
+use super::generated;
 use super::metadata;
 use super::recipe::{Recipe, is_name};
 use super::relation::Relation;
@@ -133,6 +134,19 @@ impl Workshop {
             at.is_ok_and(|at| self.base.packages[at].1 == package.evr.to_string())
         };
         package.is_some_and(installed)
+    }
+
+    /// The packages of the set that a package requires, of those that do not wait for it.
+    fn makers_of(&self, stock: &mut Stock, package: PackageId) -> Result<Vec<PackageId>, String> {
+        let graph = &self.resolved.graph;
+        let mut excluded = graph.descendants(package);
+        excluded.insert(package);
+        let demand = set::Demand {
+            name: graph.name(package),
+            recipe: self.recipe(package),
+            is_excluded: &|maker| excluded.contains(&maker),
+        };
+        set::makers(&mut stock.universe, &stock.of_candidate, &self.base, &demand)
     }
 
     fn build_closure(&self, stock: &mut Stock, package: PackageId) -> Result<Vec<Candidate>, Impossible> {
@@ -347,6 +361,9 @@ impl Ecosystem for Workshop {
 
     fn admit(&self, package: PackageId, version: &str, outputs: &[Output]) -> Result<Admitted, CollectError> {
         let recipe = self.recipe(package);
+        if let Some(requires) = generated::found(recipe, outputs)? {
+            return Ok(Admitted { requires: Some(requires), ..Admitted::default() });
+        }
         if outputs.iter().all(|output| output.architecture == SOURCE) {
             return Err(CollectError("the build succeeded but produced no package".to_owned()));
         }
@@ -357,7 +374,7 @@ impl Ecosystem for Workshop {
                 return Err(CollectError(format!("{file} is the second package with the name {name}")));
             }
         }
-        Ok(Admitted { outputs: outputs.to_vec(), notes: Vec::new() })
+        Ok(Admitted { outputs: outputs.to_vec(), ..Admitted::default() })
     }
 
     fn stock(self: Arc<Self>) -> Box<dyn crate::Stock> {
@@ -435,6 +452,23 @@ impl crate::Stock for Stocked {
         let added: Vec<Candidate> =
             outputs.iter().filter_map(|output| self.stock.add(package, output)).collect();
         self.stock.of_package[package.index()] = added;
+    }
+
+    fn require(&mut self, package: PackageId, requires: &[String]) -> Result<String, Impossible> {
+        let name = self.set.resolved.graph.name(package).to_owned();
+        let set = Arc::make_mut(&mut self.set);
+        let Some(recipe) = set.recipes.get_mut(&name).filter(|recipe| recipe.generated != requires) else {
+            let requires = requires.join(", ");
+            let explanation = format!("rpmbuild misses what is installed for {name}, of {requires}");
+            return Err(Impossible { explanation });
+        };
+        recipe.generated = requires.to_vec();
+        let digest = recipe.digest(&set.settings);
+        // Without a solution there is no order either, and the package fails with the explanation.
+        for maker in set.makers_of(&mut self.stock, package).unwrap_or_default() {
+            set.resolved.graph.depend(package, maker);
+        }
+        Ok(digest)
     }
 
     fn rescan(&mut self, package: PackageId, said: &[u8]) -> Result<(), Impossible> {

@@ -2,7 +2,7 @@
 
 use super::recipes::{Recipes, of_repository};
 use super::scan::{Index, Packages};
-use super::{Rpm, base, publish};
+use super::{Rpm, base, publish, requirements};
 use kilnyard_ecosystem::LeftOut;
 use kilnyard_ecosystem::rpm::universe::Package;
 use kilnyard_ecosystem::rpm::{Recipe, Settings, Workshop};
@@ -65,6 +65,7 @@ pub fn resolve(yard: &Yard, rpm: &Rpm, distfiles: &FileStore) -> Result<Workshop
         }
     }
     drop(made);
+    recipes.values_mut().for_each(|recipe| requirements::add(yard, recipe, &settings));
     let base = base::find(yard, rpm).unwrap_or_default();
     let published = publish::revisions(yard, &settings)?;
     Ok(Workshop::new(settings, universe, recipes, base, published).without(left_out))

@@ -9,7 +9,7 @@ use super::fetch::Fetchers;
 use super::gathering::Gathering;
 use super::host_name;
 use super::link::{Link, Place, WORKER};
-use super::preparer::{BuildOf, Desk, refused};
+use super::preparer::{BuildOf, Desk};
 use crate::error::{Context, Error, Kind, Result};
 use crate::plan::Expected;
 use crate::servers::Standby;
@@ -18,7 +18,7 @@ use crate::words::now_seconds;
 use kilnyard_coordinator::{Action, Channel, Event, Granted, Notice, Reading};
 use kilnyard_driver::{Driver, Input, Job, Task};
 use kilnyard_model::order::TreePatch;
-use kilnyard_protocol::{Built, Lease, ToCoordinator, ToWorker, encode, open};
+use kilnyard_protocol::{Answer, Built, Lease, ToCoordinator, ToWorker, encode, open};
 use kilnyard_store::{Number, Request, RunState};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -272,7 +272,8 @@ impl Owner<'_> {
                     Some(Place::Here) => None,
                     Some(Place::Elsewhere(build)) => Some(build.family.clone()),
                     None => {
-                        let answer = Box::new(refused("another process granted this build".to_owned()));
+                        let answer =
+                            Box::new(Answer::refuse("another process granted this build".to_owned()));
                         let Built { build, is_repeated, .. } = built;
                         return self.apply_event(Event::Answered {
                             build,
@@ -349,7 +350,7 @@ impl Owner<'_> {
             (Outgoing::Answer(to, message), Ok(())) => self.send_now(to, *message),
             (Outgoing::Answer(to, message), Err(reason)) => match *message {
                 ToWorker::Answer { session, attempt, is_repeated, .. } => {
-                    let answer = Box::new(refused(reason));
+                    let answer = Box::new(Answer::refuse(reason));
                     self.send_now(to, ToWorker::Answer { session, attempt, is_repeated, answer })
                 }
                 message => self.send_now(to, message),
@@ -393,7 +394,7 @@ impl Owner<'_> {
             (Ok(bytes), message) => (bytes, message),
             // A test may have a large order; all other messages are small.
             (Err(error), ToWorker::Answer { session, attempt, is_repeated, .. }) => {
-                let answer = Box::new(refused(error.to_string()));
+                let answer = Box::new(Answer::refuse(error.to_string()));
                 let message = ToWorker::Answer { session, attempt, is_repeated, answer };
                 (encode(&message).or_internal(SENDING)?, message)
             }

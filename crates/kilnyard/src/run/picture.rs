@@ -80,10 +80,11 @@ impl<'a> Picture<'a> {
         (self.snapshot.ready, self.snapshot.failed) = (ready, failed);
     }
 
-    /// A package has a new state.
-    fn moved(&mut self, package: &str, before: PackageState, state: PackageState) {
+    /// A package has a new state. `before` is absent if it is new in the run.
+    fn moved(&mut self, package: &str, before: Option<PackageState>, state: PackageState) {
         let seconds = (self.estimate)(package);
-        let ((done, all), (was_done, was_all)) = (work(state, seconds), work(before, seconds));
+        let (done, all) = work(state, seconds);
+        let (was_done, was_all) = before.map_or((0.0, 0.0), |before| work(before, seconds));
         let (sum, whole) = &mut self.snapshot.work_seconds;
         *sum += done - was_done;
         *whole += all - was_all;
@@ -91,7 +92,7 @@ impl<'a> Picture<'a> {
             (&mut self.snapshot.ready, PackageState::Ready),
             (&mut self.snapshot.failed, PackageState::Failed),
         ] {
-            if before == of {
+            if before == Some(of) {
                 names.retain(|name| name != package);
             }
             if state == of {
@@ -123,13 +124,12 @@ impl<'a> Picture<'a> {
         let package = event.ids.package.as_deref().unwrap_or_default();
         match &event.kind {
             EventKind::Package { state, reason, .. } => {
-                if let Some(at) = self.states.get_mut(package) {
-                    let before = std::mem::replace(at, *state);
-                    self.moved(package, before, *state);
-                    for (other, count) in &mut self.snapshot.counts {
-                        *count -= u64::from(*other == before);
-                        *count += u64::from(*other == *state);
-                    }
+                // The run may have taken it in only now.
+                let before = self.states.insert(package.to_owned(), *state);
+                self.moved(package, before, *state);
+                for (other, count) in &mut self.snapshot.counts {
+                    *count -= u64::from(Some(*other) == before);
+                    *count += u64::from(*other == *state);
                 }
                 view.see(&ViewEvent::State { package, state: *state, reason }, &self.snapshot);
             }

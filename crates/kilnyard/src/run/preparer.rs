@@ -10,13 +10,14 @@ use crate::due::{Due, Known};
 use crate::error::Result;
 use crate::plan::Forced;
 use crate::yard::{Yard, store_error};
-use kilnyard_coordinator::{Event, Prepared, Reading, ToBuild, next_revision};
+use kilnyard_coordinator::{Event, Prepared, REQUIREMENT_ROUNDS_MAX, Reading, ToBuild, next_revision};
 use kilnyard_driver::{Input, ToPrepare};
 use kilnyard_ecosystem::Stock;
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::graph::PackageId;
 use kilnyard_model::order::{FamilyOrder, Output, Stage};
-use kilnyard_model::result::StageSeen;
+use kilnyard_model::reason::Reason;
+use kilnyard_model::result::{Failure, FailureKind, StageSeen};
 use kilnyard_protocol::{Answer, Built, Test};
 use kilnyard_store::{BuildRow, Store};
 use std::collections::HashMap;
@@ -162,6 +163,12 @@ impl Preparer<'_> {
             return Ok(Prepared::Impossible(explanation));
         }
         let set = self.stock.set();
+        let waits_for = set.graph().dependencies(package).iter();
+        let more: Vec<PackageId> =
+            waits_for.filter(|one| to_prepare.waited_for.binary_search(one).is_err()).copied().collect();
+        if !more.is_empty() {
+            return Ok(Prepared::Waits(more));
+        }
         let (recipe_version, published_revision) = (set.version(package), set.published_revision(package));
         let revision = next_revision(to_prepare.kept.as_ref(), &recipe_version, published_revision);
         let mut order = match self.stock.order(package, revision) {
@@ -169,7 +176,12 @@ impl Preparer<'_> {
             Err(impossible) => return Ok(Prepared::Impossible(impossible.explanation)),
         };
         self.yard.config.tables.complete(&mut order, &self.traps);
-        let builds = self.store.builds_of(&name, BUILDS_MAX).map_err(store_error)?;
+        let rounds_max = REQUIREMENT_ROUNDS_MAX as usize;
+        let mut builds = self.store.builds_of(&name, BUILDS_MAX + rounds_max).map_err(store_error)?;
+        // They ended before anything was compiled, and are part of the build that follows.
+        let is_round = |failure: &Failure| failure.kind == FailureKind::Requirements;
+        builds.retain(|build| !build.failure.as_ref().is_some_and(is_round));
+        builds.truncate(BUILDS_MAX);
         if let Some(work) = &mut order.work
             && let Some(bytes) = work_bytes(&builds, work.expected_bytes)
         {
@@ -204,13 +216,16 @@ impl Preparer<'_> {
             match verify(family, &built.outputs, self.distfiles, &scratch, bounds, self.cancel) {
                 Ok(()) => {}
                 Err(Unverified::Unstored(reason)) => return Err(reason),
-                Err(Unverified::Wrong(reason)) => return Ok(refused(reason)),
+                Err(Unverified::Wrong(reason)) => return Ok(Answer::refuse(reason)),
             }
         }
         let admitted = match self.stock.set().admit(of.package, &of.version, &built.outputs) {
             Ok(admitted) => admitted,
-            Err(error) => return Ok(refused(error.to_string())),
+            Err(error) => return Ok(Answer::refuse(error.to_string())),
         };
+        if let Some(requires) = admitted.requires {
+            return Ok(self.require(of.package, requires));
+        }
         let is_tested = of.tests_outputs
             && !admitted.outputs.is_empty()
             && !built.is_repeated
@@ -222,13 +237,24 @@ impl Preparer<'_> {
                 Err(impossible) => Test::Impossible(impossible.explanation),
             },
         };
-        Ok(Answer { refused: None, outputs: admitted.outputs, notes: admitted.notes, test })
+        Ok(Answer { notes: admitted.notes, test, ..Answer::keep(admitted.outputs) })
     }
-}
 
-/// An answer that fails the build.
-pub fn refused(reason: String) -> Answer {
-    Answer { refused: Some(reason), outputs: Vec::new(), notes: Vec::new(), test: Test::Skip }
+    /// Adds requirements that a build found out. The answer has the new ones.
+    fn require(&mut self, package: PackageId, requires: Vec<String>) -> Answer {
+        let recipe = match self.stock.require(package, &requires) {
+            Ok(recipe) => recipe,
+            Err(impossible) => return Answer::refuse(impossible.explanation),
+        };
+        let name = self.stock.set().graph().name(package).to_owned();
+        let is_kept = self.yard.config.family.keep_requirements(self.yard, &name, &recipe, &requires);
+        let mut reason = Reason::requires(requires.clone()).to_string();
+        if let Err(error) = is_kept {
+            // The next run finds them out again.
+            reason.push_str(&format!("; {}", error.one_line()));
+        }
+        Answer { requires: Some(requires), ..Answer::refuse(reason) }
+    }
 }
 
 /// The size of the work folder in the last build of a package, in bytes. A failed build provides only a lower bound.

@@ -113,13 +113,13 @@ fn base() -> (PathBuf, String) {
 }
 
 /// A yard of spec files.
-struct Yard {
-    folder: tempfile::TempDir,
+pub struct Yard {
+    pub folder: tempfile::TempDir,
     base: PathBuf,
 }
 
 impl Yard {
-    fn new(name: &str) -> Yard {
+    pub fn new(name: &str) -> Yard {
         let (base, set) = base();
         let yard = Yard { folder: folder(name), base };
         fs::create_dir(yard.specs()).unwrap();
@@ -147,11 +147,11 @@ impl Yard {
         yard
     }
 
-    fn at(&self) -> String {
+    pub fn at(&self) -> String {
         self.folder.path().join("yard").to_str().unwrap().to_owned()
     }
 
-    fn specs(&self) -> PathBuf {
+    pub fn specs(&self) -> PathBuf {
         self.folder.path().join("specs")
     }
 
@@ -159,13 +159,13 @@ impl Yard {
         self.folder.path().join("yard/repository/packages")
     }
 
-    fn write(&self, name: &str, spec: &str) {
+    pub fn write(&self, name: &str, spec: &str) {
         let folder = self.specs().join(name);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(format!("{name}.spec")), spec).unwrap();
     }
 
-    fn run(&self, words: &[&str]) -> Ended {
+    pub fn run(&self, words: &[&str]) -> Ended {
         kilnyard(&[&["--yard", &self.at()], words].concat())
     }
 
@@ -369,15 +369,18 @@ fn source_packages_are_built_again() {
     assert_eq!(String::from_utf8_lossy(&said.stdout), "greet.c\nlibgreet.spec\n");
 }
 
+/// A trial that needs a base root.
+pub fn real(case: Case, has_tools: bool) -> Case {
+    case.needs(
+        has_tools,
+        "rpmbuild, createrepo_c, dnf, bsdtar or debugedit is not installed, or the user is not root",
+    )
+    .needs(Path::new(TOOLS).exists(), "there is no ../shared/tools/rpm beside the clone")
+}
+
 /// The trials; `has_tools` says whether rpmbuild, dnf and what converts packages are there, for root.
 pub fn cases(has_tools: bool) -> Vec<Case> {
-    let real = |case: Case| {
-        case.needs(
-            has_tools,
-            "rpmbuild, createrepo_c, dnf, bsdtar or debugedit is not installed, or the user is not root",
-        )
-        .needs(Path::new(TOOLS).exists(), "there is no ../shared/tools/rpm beside the clone")
-    };
+    let real = |case: Case| real(case, has_tools);
     vec![
         real(case("spec_files_become_a_repository_that_dnf_installs_from", specs_become_a_repository)),
         real(case("source_packages_are_built_again", source_packages_are_built_again)),

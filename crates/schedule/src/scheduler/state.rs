@@ -2,8 +2,10 @@
 
 use super::{PackagePhase, Running, Scheduler};
 use crate::machine::MachineId;
+use crate::rank::Ranks;
 use crate::work::{Basis, median};
 use kilnyard_model::graph::PackageId;
+use std::sync::Arc;
 
 /// The number of results after which priors are corrected; further corrections come each time that number doubles.
 /// The first results mean little, and a correction costs a walk over the whole graph.
@@ -47,6 +49,35 @@ impl Scheduler {
             PackagePhase::Built | PackagePhase::Running(_) | PackagePhase::Freed => {}
             _ => self.fail(package),
         }
+    }
+
+    /// Adds edges to the graph: a package that is not running waits for further ones, which do not wait for it. The next event
+    /// starts what may start now.
+    pub fn depend(&mut self, package: PackageId, on: &[PackageId]) {
+        let graph = Arc::make_mut(&mut self.graph);
+        for dependency in on.iter().filter(|one| **one != package) {
+            if graph.dependencies(package).binary_search(dependency).is_err() {
+                graph.depend(package, *dependency);
+                let is_built = self.packages[dependency.index()].phase == PackagePhase::Built;
+                self.packages[package.index()].waits += u32::from(!is_built);
+            }
+        }
+        if self.packages[package.index()].waits > 0 && self.queue.remove(package) {
+            self.set_phase(package, PackagePhase::Waiting);
+            self.overtaken.remove(&package);
+        }
+        if !self.is_free(package) {
+            let mut blocked = self.graph.descendants(package);
+            blocked.insert(package);
+            for one in blocked {
+                if self.packages[one.index()].phase == PackagePhase::Waiting {
+                    self.set_phase(one, PackagePhase::Blocked);
+                }
+            }
+        }
+        // Its place in the order of the graph has changed.
+        self.ranks = Ranks::new(&self.graph, vec![0.0; self.graph.len()]);
+        self.renew_ranks();
     }
 
     /// Marks a package as failed, and blocks the packages that wait for it.

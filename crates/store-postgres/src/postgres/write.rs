@@ -423,12 +423,21 @@ impl Writer<'_> {
             text_of(&run.commits)?,
             self.scope,
         ));
+        self.insert_packages(number, packages)?;
+        let about = About { run: Some(number), ..About::default() };
+        self.event("run-began", about, run.started_seconds, Some(&json!({ "is_resumed": false })));
+        Ok(number)
+    }
+
+    /// Adds packages to a run that it lacks.
+    fn insert_packages(&self, run: Number, packages: &[PackageRow]) -> Result<(), Refused> {
         let reasons: Vec<String> =
             packages.iter().map(|row| text_of(&row.reason)).collect::<Result<_, Refused>>()?;
         self.add(sql!(
             "INSERT INTO kilnyard.run_package (run, name, version, state, reason, blamed, estimate, rank, why)
-             SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9)",
-            number,
+             SELECT $1, * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9)
+             ON CONFLICT (run, name) DO NOTHING",
+            run,
             texts(packages, |row| Some(row.name.clone())),
             texts(packages, |row| Some(row.version.clone())),
             texts(packages, |row| Some(row.state.as_str().to_owned())),
@@ -438,9 +447,7 @@ impl Writer<'_> {
             reals(packages, |row| row.rank_seconds),
             texts(&reasons, |reason| Some(reason.clone())),
         ));
-        let about = About { run: Some(number), ..About::default() };
-        self.event("run-began", about, run.started_seconds, Some(&json!({ "is_resumed": false })));
-        Ok(number)
+        Ok(())
     }
 
     pub(super) fn record(&self, record: &Record) -> Result<(), Refused> {
@@ -456,6 +463,9 @@ impl Writer<'_> {
                 let body = json!({ "state": state, "reason": value_of(reason)?, "blamed": blamed });
                 let about = About { run: Some(*run), package: Some(name), ..About::default() };
                 self.event("package", about, *at_seconds, Some(&body));
+            }
+            Record::PackageAdded { run, row } => {
+                self.insert_packages(*run, std::slice::from_ref(row))?;
             }
             Record::BuildBegan(build) => self.build_began(build)?,
             Record::StageEnded { build, at_seconds, stage } => {

@@ -112,27 +112,8 @@ impl Writer<'_> {
                 self.scope
             ],
         )?;
-        let number = self.transaction.last_insert_rowid();
-        {
-            let mut insert = self.transaction.prepare_cached(
-                "INSERT INTO run_package (run, name, version, state, reason, blamed, estimate, rank, why)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            )?;
-            for row in packages {
-                insert.execute(params![
-                    number,
-                    row.name,
-                    row.version,
-                    row.state.as_str(),
-                    row.reason.to_string(),
-                    row.blamed,
-                    row.estimate_seconds,
-                    row.rank_seconds,
-                    text_of(&row.reason)?
-                ])?;
-            }
-        }
-        let number = number as Number;
+        let number = self.transaction.last_insert_rowid() as Number;
+        self.insert_packages(number, packages)?;
         let body = json!({ "is_resumed": false });
         self.event(
             "run-began",
@@ -141,6 +122,28 @@ impl Writer<'_> {
             Some(&body),
         )?;
         Ok(number)
+    }
+
+    /// Adds packages to a run that it lacks.
+    fn insert_packages(&self, run: Number, packages: &[PackageRow]) -> Result<(), Refused> {
+        let mut insert = self.transaction.prepare_cached(
+            "INSERT INTO run_package (run, name, version, state, reason, blamed, estimate, rank, why)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (run, name) DO NOTHING",
+        )?;
+        for row in packages {
+            insert.execute(params![
+                run as i64,
+                row.name,
+                row.version,
+                row.state.as_str(),
+                row.reason.to_string(),
+                row.blamed,
+                row.estimate_seconds,
+                row.rank_seconds,
+                text_of(&row.reason)?
+            ])?;
+        }
+        Ok(())
     }
 
     pub(super) fn record(&self, record: &Record) -> Result<(), Refused> {
@@ -154,6 +157,9 @@ impl Writer<'_> {
                 let body = json!({ "state": state, "reason": value_of(reason)?, "blamed": blamed });
                 let about = About { run: Some(*run), package: Some(name), ..About::default() };
                 self.event("package", about, *at_seconds, Some(&body))?;
+            }
+            Record::PackageAdded { run, row } => {
+                self.insert_packages(*run, std::slice::from_ref(row))?;
             }
             Record::BuildBegan(build) => self.build_began(build)?,
             Record::StageEnded { build, at_seconds, stage } => {

@@ -56,6 +56,16 @@ pub(super) fn a_run_is_read_as_written(open: Open) {
     assert_eq!(store.next_build().unwrap(), number + 1);
 }
 
+pub(super) fn a_run_takes_in_further_packages(open: Open) {
+    let mut store = leading(open);
+    let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();
+    let added = |name, state| Record::PackageAdded { run, row: Box::new(package_row(name, state)) };
+    store.record(&[added("b", PackageState::Waiting), added("a", PackageState::Failed)]).unwrap();
+    let rows = store.packages(run).unwrap();
+    let expected = [package_row("a", PackageState::Ready), package_row("b", PackageState::Waiting)];
+    assert_eq!(rows, expected, "the row of a package of the run stays");
+}
+
 pub(super) fn a_failed_decision_writes_nothing(open: Open) {
     let mut store = leading(open);
     let run = store.begin_run(&run_row(), &[package_row("a", PackageState::Ready)]).unwrap();

@@ -9,6 +9,7 @@ mod recipes;
 mod requirements;
 mod scan;
 mod set;
+mod sources;
 
 pub use config::Rpm;
 

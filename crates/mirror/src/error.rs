@@ -162,6 +162,12 @@ pub enum AttemptError {
         /// The hash of the received content.
         got: Sha256Hex,
     },
+    /// The content is not what the caller expects.
+    #[error("{reason}")]
+    NotAccepted {
+        /// A clause that names the difference.
+        reason: String,
+    },
     /// A URL that cannot be used.
     #[error("the URL cannot be used: {reason}")]
     BadUrl {
@@ -198,7 +204,7 @@ impl AttemptError {
             | AttemptError::TooSlow { .. }
             | AttemptError::Truncated { .. }
             | AttemptError::BadRange { .. } => Outlook::Transient,
-            AttemptError::HashDiffers { .. } => Outlook::OnceMore,
+            AttemptError::HashDiffers { .. } | AttemptError::NotAccepted { .. } => Outlook::OnceMore,
             AttemptError::SizeDiffers { .. }
             | AttemptError::TooLarge { .. }
             | AttemptError::BadUrl { .. }

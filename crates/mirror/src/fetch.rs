@@ -1,6 +1,7 @@
 //! Fetches files with a known hash, and small ones without.
 
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -305,6 +306,31 @@ impl Client {
         condition: Option<&Condition>,
         cancel: &AtomicBool,
     ) -> Result<Fetched, Stop> {
+        let mut bytes = Vec::new();
+        let mut keep = |chunk: &[u8]| {
+            bytes.extend_from_slice(chunk);
+            Ok(())
+        };
+        let head = self.receive(name, url, size_bytes_max, condition, &mut keep, cancel)?;
+        let Some(head) = head else { return Ok(Fetched::NotModified) };
+        Ok(Fetched::Body {
+            bytes,
+            etag: head.etag,
+            last_modified: head.last_modified,
+            url: without_password(url),
+        })
+    }
+
+    /// Passes the body of an answer on; none if the file is that of the condition.
+    fn receive(
+        &self,
+        name: &str,
+        url: &str,
+        size_bytes_max: u64,
+        condition: Option<&Condition>,
+        keep: &mut dyn FnMut(&[u8]) -> Result<(), Stop>,
+        cancel: &AtomicBool,
+    ) -> Result<Option<answer::Head>, Stop> {
         let mut headers = Vec::new();
         if let Some(condition) = condition {
             let tag = condition.etag.clone();
@@ -315,36 +341,61 @@ impl Client {
         let (head, mut exchange) = self.open(name, url, &headers, cancel)?;
         match head.status {
             200 => {}
-            304 if !headers.is_empty() => return Ok(Fetched::NotModified),
+            304 if !headers.is_empty() => return Ok(None),
             code => return Err(stop(AttemptError::Status { code })),
         }
         if head.content_length.is_some_and(|length| length > size_bytes_max) {
             return Err(stop(AttemptError::TooLarge { size_bytes_max }));
         }
-        let mut bytes = Vec::new();
+        let mut received_bytes = 0;
         loop {
             match exchange.next()? {
                 Piece::Chunk(chunk) => {
-                    if (bytes.len() + chunk.len()) as u64 > size_bytes_max {
+                    received_bytes += chunk.len() as u64;
+                    if received_bytes > size_bytes_max {
                         return Err(stop(AttemptError::TooLarge { size_bytes_max }));
                     }
-                    bytes.extend_from_slice(&chunk);
+                    keep(&chunk)?;
                 }
-                Piece::End => break,
+                Piece::End => return Ok(Some(head)),
                 Piece::Cut => {
                     return Err(stop(AttemptError::Truncated {
-                        received_bytes: bytes.len() as u64,
+                        received_bytes,
                         size_bytes: head.content_length,
                     }));
                 }
             }
         }
-        Ok(Fetched::Body {
-            bytes,
-            etag: head.etag,
-            last_modified: head.last_modified,
-            url: without_password(url),
-        })
+    }
+
+    /// Fetches a file of unknown size from `http` and `https` URLs to a path, which the caller owns. `accepts` checks what
+    /// arrived; an error of it is a clause, and the next URL is tried. After a failure, the path has no file.
+    ///
+    /// # Errors
+    /// No URL has a file that is accepted.
+    pub fn fetch_accepted(
+        &self,
+        name: &str,
+        urls: &[String],
+        size_bytes_max: u64,
+        target: &Path,
+        accepts: &dyn Fn(&Path) -> Result<(), String>,
+        cancel: &AtomicBool,
+    ) -> Result<(), FetchError> {
+        check(name, cancel)?;
+        let noted = |url: &str, error: &AttemptError| self.note(url, error);
+        let result = attempts::run(name, &self.places(urls), &self.limits, cancel, &noted, |url| {
+            let fail = |action, source| Stop::Whole(FetchError::disk(name, action, target, 0, source));
+            let mut file = File::create(target).map_err(|source| fail("create", source))?;
+            let mut keep = |chunk: &[u8]| file.write_all(chunk).map_err(|source| fail("write", source));
+            self.receive(name, url, size_bytes_max, None, &mut keep, cancel)?;
+            accepts(target).map_err(|reason| stop(AttemptError::NotAccepted { reason }))
+        });
+        if result.is_err() {
+            // The error to report is the one before.
+            let _ = fs::remove_file(target);
+        }
+        result
     }
 
     fn open<'a>(

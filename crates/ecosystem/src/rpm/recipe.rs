@@ -30,6 +30,11 @@ case $spec in *.src.rpm)
 esac
 ask() { try rpmspec --load "$macros" --define "_sourcedir $folder" "$@" "$folder/$spec"; }
 ask -q --srpm --qf 'N\t%{NAME}\nE\t%|EPOCH?{%{EPOCH}}:{}|\nV\t%{VERSION}\nR\t%{RELEASE}\n[Q\t%{REQUIRENEVRS}\n][C\t%{CONFLICTNEVRS}\n][S\t%{SOURCE}\n][S\t%{PATCH}\n][X\t%{EXCLUSIVEARCH}\n][Y\t%{EXCLUDEARCH}\n][D\t%{CHANGELOGTIME}\n]'
+# Of sources that are downloaded, only the text of the spec file has the addresses.
+if grep -qiE '^[[:space:]]*(source|patch)[0-9]*[[:space:]]*:.*(://|%)' "$folder/$spec"; then
+  ask -P > /tmp/kilnyard-text
+  sed -n 's/^[[:space:]]*\(source\|patch\)[0-9]*[[:space:]]*:[[:space:]]*\(.*:\/\/.*\)/U\t\2/Ip' /tmp/kilnyard-text
+fi
 ask -q --builtrpms --qf 'B\t%{NAME}\nA\t%{ARCH}\nE\t%|EPOCH?{%{EPOCH}}:{}|\nV\t%{VERSION}\nR\t%{RELEASE}\n[P\t%{PROVIDENEVRS}\n][Q\t%{REQUIRENEVRS}\n]'
 "#;
 
@@ -81,6 +86,9 @@ pub struct Recipe {
     pub conflicts: Vec<String>,
     /// Names of the files that it lists.
     pub listed: Vec<String>,
+    /// The addresses of files that it lists, in its order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
     /// The architectures that it is only for; empty for all.
     pub only_for: Vec<String>,
     /// The architectures that it is not for.
@@ -132,6 +140,7 @@ impl Recipe {
                 ("Q", None) => recipe.requires.push(value),
                 ("C", None) => recipe.conflicts.push(value),
                 ("S", None) => recipe.listed.push(value),
+                ("U", None) => recipe.addresses.push(value.trim().to_owned()),
                 ("X", None) => recipe.only_for.push(value),
                 ("Y", None) => recipe.not_for.push(value),
                 ("D", None) => recipe.has_date = true,
@@ -146,6 +155,15 @@ impl Recipe {
             true => Ok(recipe),
             false => Err(AnswerError("has no valid name, version, release or source".to_owned())),
         }
+    }
+
+    /// Where a file that it lists can be downloaded by its spec file; the last part of the address, or what follows `#/`, is its
+    /// name.
+    pub fn address_of(&self, file: &str) -> Option<&str> {
+        let is_web = |address: &&String| address.starts_with("https://") || address.starts_with("http://");
+        let found = self.addresses.iter().filter(is_web).find(|one| one.rsplit('/').next() == Some(file));
+        // The part after the number sign is not the server's.
+        found.map(|address| address.split('#').next().unwrap_or(address))
     }
 
     /// Whether it is built for an architecture.
@@ -284,7 +302,8 @@ pub fn is_file_name(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const ANSWER: &str = "N\thello\nE\t1\nV\t1.0~rc1\nR\t1.kt1.bk0\nQ\tgcc\nQ\t(zlib-devel >= 1 or zlib-ng)\nQ\trpmlib(X) <= 4\nS\thello-1.0.tar.gz\nX\tx86_64\nD\t1767614400\n\
+    const ANSWER: &str = "N\thello\nE\t1\nV\t1.0~rc1\nR\t1.kt1.bk0\nQ\tgcc\nQ\t(zlib-devel >= 1 or zlib-ng)\nQ\trpmlib(X) <= 4\nS\thello-1.0.tar.gz\nS\trenamed\nX\tx86_64\nD\t1767614400\n\
+                          U\thttps://example.org/hello-1.0.tar.gz\nU\thttps://example.org/get?file=1#/renamed\nU\tfile:///etc/shadow\n\
                           B\thello\nA\tx86_64\nE\t1\nV\t1.0~rc1\nR\t1.kt1.bk0\nP\thello = 1:1.0~rc1-1.kt1.bk0\nQ\thello-data\nB\thello-data\nA\tnoarch\nE\t\nV\t2\nR\t1\n";
 
     #[test]
@@ -300,6 +319,9 @@ mod tests {
                 && !recipe.builds_on("riscv64")
         );
         assert_eq!(recipe.request().0.len(), 2);
+        assert_eq!(recipe.address_of("hello-1.0.tar.gz"), Some("https://example.org/hello-1.0.tar.gz"));
+        assert_eq!(recipe.address_of("renamed"), Some("https://example.org/get?file=1"));
+        assert_eq!(recipe.address_of("shadow"), None, "only the web has sources");
         assert_eq!(recipe.packages.len(), 2);
         let described = recipe.packages[0].described(&settings, None);
         assert_eq!(described.evr.to_string(), "1:1.0~rc1-1.kt1.bk1");

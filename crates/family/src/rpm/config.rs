@@ -1,5 +1,6 @@
 //! The `[rpm]` table: repositories of RPM packages, the base root, and how sources are built.
 
+use super::sources;
 use kilnyard_ecosystem::OptionRules;
 use kilnyard_ecosystem::rpm::recipe::is_version;
 use kilnyard_ecosystem::rpm::{FAMILY, Settings};
@@ -34,6 +35,9 @@ pub struct Rpm {
     pub root_packages: Vec<String>,
     /// A folder with spec files: its own, and one in each folder of it, next to the files that they list.
     pub specs: Option<PathBuf>,
+    /// The address of a file in the distribution's lookaside cache, with `{name}` for the source's name, `{file}`, `{type}` for
+    /// the kind of the digest, and `{digest}`.
+    pub lookaside: Option<String>,
     /// The value of `%dist`.
     #[serde(default)]
     pub dist: String,
@@ -94,6 +98,7 @@ impl Rpm {
         if !self.dist.is_empty() && !is_version(&self.dist) {
             return Err(format!("dist: `{}` cannot be a part of a release", self.dist));
         }
+        self.lookaside.as_deref().map_or(Ok(()), sources::check_lookaside)?;
         for line in &self.macros {
             let name = line.split([' ', '(']).next().unwrap_or("");
             let is_macro = name.len() > 2
@@ -167,6 +172,8 @@ pub struct Template {
     pub packages: Vec<String>,
     /// The packages of the base root, if they are named.
     pub root_packages: Vec<String>,
+    /// The form of addresses of a lookaside cache.
+    pub lookaside: Option<String>,
     /// The value of `%dist`.
     pub dist: Option<String>,
 }
@@ -199,6 +206,7 @@ repositories = [
 {keys}
 {architecture}
 {specs}
+{lookaside}
 {root}
 {dist}
 # version-suffix = ".bk"           # before the number of a rebuild, which follows %dist
@@ -218,6 +226,11 @@ repositories = [
                 &self.specs,
                 "specs",
                 "\"specs\"                  # a folder with spec files and what they list"
+            ),
+            lookaside = line(
+                &self.lookaside,
+                "lookaside",
+                "\"https://sources.example.org/{name}/{file}/{type}/{digest}/{file}\"  # files that `sources` lists"
             ),
             root = list(
                 &self.root_packages,

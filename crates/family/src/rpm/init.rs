@@ -33,6 +33,10 @@ pub struct Init {
     /// Folder with spec files: its own, and one in each folder of it, next to the files that they list.
     #[arg(long, value_name = "FOLDER")]
     specs: Option<PathBuf>,
+    /// Address of a file in the distribution's lookaside cache, with {name}, {file}, {type} and {digest} in it: for files that
+    /// dist-git's lists `sources` name.
+    #[arg(long, value_name = "URL")]
+    lookaside: Option<String>,
     /// Package of the base root, or a group with @; the default is @buildsys-build. It may be repeated, or list several with commas.
     #[arg(long = "root-package", value_name = "NAME", value_delimiter = ',')]
     root_packages: Vec<String>,
@@ -80,6 +84,7 @@ impl Init {
             specs,
             packages,
             root_packages,
+            lookaside: self.lookaside.clone(),
             dist: self.dist.clone().or_else(|| mock.release.as_ref().map(|dist| format!(".{dist}"))),
         }
         .text();

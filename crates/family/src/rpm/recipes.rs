@@ -4,6 +4,7 @@
 //! The answers are kept in `index/recipes.json`, by what they depend on: the spec file and the files next to it, the macros, and
 //! the root.
 
+use super::sources::{self, Downloads};
 use super::{Rpm, base};
 use crate::captured::Captured;
 use kilnyard_ecosystem::rpm::recipe::{ANSWER_BYTES_MAX, SourceFile, is_name};
@@ -16,6 +17,7 @@ use kilnyard_root::IdMap;
 use kilnyard_worker::{RootFolder, ShownFolder};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::files::write_whole;
+use kilnyard_yard::mirror;
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,7 +33,7 @@ const ROOT: &str = "scan-recipes";
 /// The ending of source packages.
 const PACKED: &str = ".src.rpm";
 /// The files of a spec file's folder that are no sources: dist-git's list of files, and what git has.
-const NO_SOURCES: [&str; 3] = ["sources", ".git", ".gitignore"];
+const NO_SOURCES: [&str; 3] = [sources::LIST, ".git", ".gitignore"];
 
 /// The answers of the last scan.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -95,6 +97,8 @@ impl Place {
     /// What an answer depends on: the content of the spec file, and the sizes and times of the others.
     fn inputs(&self, settings: &Settings, base: &Base) -> String {
         let mut text = format!("{} {}\n", stages::macros(settings, &settings.mark()).text, base.digest);
+        // Their digests decide what is downloaded.
+        text.push_str(&sources::list_text(&self.folder).unwrap_or_default());
         text.push_str(&String::from_utf8_lossy(&fs_err::read(self.path()).unwrap_or_default()));
         for path in self.files() {
             let facts = fs_err::metadata(&path);
@@ -179,10 +183,12 @@ pub fn scan(
     if !open.is_empty() {
         say(&format!("asking {} about themselves", kilnyard_yard::words::count(open.len() as u64, "source")));
         let asking = Asking { yard, settings, base, ids, cancel };
+        let (distfiles, client) = (mirror::open_files(yard)?, mirror::client(yard));
+        let downloads = Downloads { yard, rpm, distfiles: &distfiles, client: &client, cancel, say };
         for (place, inputs) in open {
-            let recipe = asking.ask(&place)?;
+            let kept = asking.ask(&place, inputs, &downloads)?;
             changed.push(place.presumed());
-            now.found.insert(place.path(), Kept { inputs, recipe });
+            now.found.insert(place.path(), kept);
         }
     }
     let text = serde_json::to_vec_pretty(&now).or_internal("write the recipes")?;
@@ -199,16 +205,16 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn ask(&self, place: &Place) -> Result<std::result::Result<Recipe, String>> {
+    fn ask(&self, place: &Place, inputs: String, downloads: &Downloads<'_>) -> Result<Kept> {
         let answer = match self.answer(place)? {
             Ok(answer) => answer,
-            Err(why) => return Ok(Err(why)),
+            Err(why) => return Ok(Kept { inputs, recipe: Err(why) }),
         };
         let mut recipe = match Recipe::read(&answer) {
             Ok(recipe) => recipe,
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Kept { inputs, recipe: Err(error.to_string()) }),
         };
-        let mut files = Vec::new();
+        let (mut files, mut downloaded) = (Vec::new(), Vec::new());
         if place.is_packed() {
             files.push(place.path());
         } else {
@@ -216,10 +222,15 @@ impl Asking<'_> {
             files.push(place.path());
             for name in &recipe.listed {
                 let path = place.folder.join(name);
-                if !path.is_file() {
-                    return Ok(Err(format!("{name} is not next to {}", place.name)));
+                if path.is_file() {
+                    files.push(path);
+                    continue;
                 }
-                files.push(path);
+                match downloads.get(&recipe, &place.folder, name)? {
+                    Ok(file) => downloaded.push(file),
+                    // A network may be back at the next scan.
+                    Err(why) => return Ok(Kept { inputs: String::new(), recipe: Err(why) }),
+                }
             }
         }
         for path in files {
@@ -228,8 +239,9 @@ impl Asking<'_> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             recipe.files.push(SourceFile { name, sha256, size_bytes, urls: Vec::new() });
         }
+        recipe.files.extend(downloaded);
         recipe.files.dedup_by(|one, other| one.name == other.name);
-        Ok(Ok(recipe))
+        Ok(Kept { inputs, recipe: Ok(recipe) })
     }
 
     /// What rpmspec prints, or why it fails. Each source has a root of its own: its macros may leave anything behind.
@@ -327,7 +339,8 @@ impl Recipes {
                 leave_out(&recipe.name, text);
                 continue;
             }
-            match recipe.files.iter().try_for_each(|file| put(distfiles, &place.folder, file)) {
+            let beside = recipe.files.iter().filter(|file| file.urls.is_empty());
+            match beside.into_iter().try_for_each(|file| put(distfiles, &place.folder, file)) {
                 Ok(()) => drop(recipes.insert(recipe.name.clone(), recipe.clone())),
                 Err(why) => leave_out(&recipe.name, why),
             }

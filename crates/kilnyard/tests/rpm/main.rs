@@ -5,6 +5,7 @@ mod support;
 
 mod builds;
 mod check;
+mod downloads;
 mod generated;
 
 use support::{has, is_root, trials};
@@ -15,5 +16,6 @@ fn main() {
     let has_builders = has_tools && has("dnf") && has("bsdtar") && has("debugedit") && is_root();
     cases.extend(builds::cases(has_builders));
     cases.extend(generated::cases(has_builders));
+    cases.extend(downloads::cases(has_builders));
     trials::run(cases, 2, || {});
 }

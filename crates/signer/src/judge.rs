@@ -48,9 +48,21 @@ pub struct Package {
     pub entry: String,
     /// The packages whose files it may take, or that it cannot be installed with.
     pub yields_to: Vec<String>,
+    /// The paths of its files by a list of all, as [`Built::files`] has them; absent if there is no such list.
+    pub files: Option<Vec<String>>,
+    /// What further lists have of it, as text; empty if there are none.
+    pub rest: String,
 }
 
 impl Package {
+    /// The SHA-256 of its entries in all lists, by which a change of one is noticed.
+    fn remembered_entry(&self) -> String {
+        match self.rest.is_empty() {
+            true => self.entry.clone(),
+            false => hash(format!("{}\n{}", self.entry, self.rest).as_bytes()),
+        }
+    }
+
     /// Its name for people.
     pub fn shown(&self) -> String {
         let Name { name, variant } = &self.name;
@@ -192,7 +204,7 @@ impl Court<'_> {
                 let is_same = |known: Known| {
                     known.listed == package.listed
                         && known.version == package.version
-                        && known.entry == package.entry
+                        && known.entry == package.remembered_entry()
                         && !known.is_gone
                 };
                 if !known.is_some_and(is_same) {
@@ -390,6 +402,10 @@ impl Court<'_> {
                     faults.push((Rule::NoBuild, reason));
                 }
                 faults.extend(self.fault_of_digest(prepared, package, built)?);
+                if package.files.is_some() && package.files != built.files {
+                    let reason = "the list of all files has others than its build made".to_owned();
+                    faults.push((Rule::Worker, reason));
+                }
                 faults.extend(self.fault_of_source(package, build)?);
                 faults.extend(self.faults_of_worker(package, build, built));
             }
@@ -565,7 +581,8 @@ fn merged(path: &str) -> String {
 }
 
 fn known_of(package: &Package, files: Option<Vec<u64>>) -> Remembered {
-    let Package { name, version, source, listed, entry, .. } = package.clone();
+    let entry = package.remembered_entry();
+    let Package { name, version, source, listed, .. } = package.clone();
     (name, Known { version, source, listed, entry, is_gone: false }, files)
 }
 

@@ -144,6 +144,64 @@ pub fn filelists(
     })
 }
 
+/// What a list of all files has of one package.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedFiles {
+    name: String,
+    architecture: String,
+    evr: Evr,
+    /// The paths of its files without folders, sorted, as a worker vouches for them ([`super::PackageFile::files`]).
+    pub files: Vec<String>,
+}
+
+impl ListedFiles {
+    /// Reads one element of `filelists.xml`.
+    ///
+    /// # Errors
+    /// It is not such an element.
+    pub fn read(element: &str) -> Result<ListedFiles, MetadataError> {
+        let text = format!("<filelists>{element}</filelists>");
+        let (mut found, mut packages, mut is_folder) = (ListedFiles::default(), 0, false);
+        walk(&mut text.as_bytes(), "filelists", &mut |node| {
+            match node {
+                Node::Open(tag) => match tag.name {
+                    "package" => {
+                        packages += 1;
+                        found.name = tag.needed("name")?;
+                        found.architecture = tag.needed("arch")?;
+                    }
+                    "version" => found.evr = evr_of(&tag)?,
+                    "file" => is_folder = tag.attribute("type")?.as_deref() == Some("dir"),
+                    "filelists" => {}
+                    other => return Err(MetadataError(format!("a list of files has an element {other}"))),
+                },
+                Node::Close("file", path) if !is_folder => found.files.push(path.to_owned()),
+                Node::Close(..) => {}
+            }
+            Ok(())
+        })?;
+        if packages != 1 {
+            return Err(MetadataError(format!("an element of a list of files has {packages} packages")));
+        }
+        let of_source = format!("{}.src/", found.name);
+        for path in &mut found.files {
+            *path = match &*found.architecture {
+                "src" => format!("{of_source}{path}"),
+                _ => path.trim_start_matches('/').to_owned(),
+            };
+        }
+        found.files.sort();
+        Ok(found)
+    }
+
+    /// Whether it is about the package that an element of `primary.xml` describes.
+    pub fn is_of(&self, architecture: &str, primary: &str) -> bool {
+        super::described(primary).is_some_and(|package| {
+            *package.name == *self.name && package.evr == self.evr && architecture == self.architecture
+        })
+    }
+}
+
 /// Reads the groups of `comps.xml`: of each, by its id, the packages that are mandatory or come by default.
 ///
 /// # Errors

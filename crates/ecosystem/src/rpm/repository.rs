@@ -46,20 +46,13 @@ impl Lists {
     /// The lists of packages, in this order. A blank line stands between two packages, so that a change of one is found.
     pub fn new(entries: &[Entry]) -> Lists {
         let text = |(kind, root): (&str, &str)| {
-            let mut text = format!("{HEADER}<{root} packages=\"{}\">\n", entries.len());
-            for entry in entries {
-                let _ = write!(
-                    text,
-                    "\n{}",
-                    match kind {
-                        "primary" => &entry.primary,
-                        "filelists" => &entry.filelists,
-                        _ => &entry.other,
-                    }
-                );
-            }
-            let _ = writeln!(text, "\n</{}>", root.split(' ').next().unwrap_or(root));
-            (kind.to_owned(), text)
+            let part = |entry: &'_ Entry| match kind {
+                "primary" => entry.primary.clone(),
+                "filelists" => entry.filelists.clone(),
+                _ => entry.other.clone(),
+            };
+            let parts: Vec<String> = entries.iter().map(part).collect();
+            (kind.to_owned(), list_text(root, &parts))
         };
         Lists(KINDS.into_iter().map(text).collect())
     }
@@ -128,8 +121,20 @@ impl Lists {
 
     /// The entries of the first list, as they were given to [`Lists::new`].
     pub fn entries(&self) -> impl Iterator<Item = &str> {
-        let text = self.0.get("primary").map(String::as_str).unwrap_or_default();
+        self.entries_of("primary")
+    }
+
+    /// The entries of a list.
+    pub fn entries_of(&self, kind: &str) -> impl Iterator<Item = &str> {
+        let text = self.0.get(kind).map(String::as_str).unwrap_or_default();
         parts(text)
+    }
+
+    /// Whether a list is what [`Lists::new`] makes of its entries, with nothing else before, between and after them.
+    pub fn is_whole(&self, kind: &str) -> bool {
+        let Some((_, root)) = KINDS.iter().find(|(other, _)| *other == kind) else { return false };
+        let entries: Vec<&str> = self.entries_of(kind).collect();
+        self.0.get(kind).is_some_and(|text| *text == list_text(root, &entries))
     }
 
     /// The digests of the packages that a list names, in its order.
@@ -142,6 +147,15 @@ impl Lists {
         // Text of packages cannot contain these: quotes are escaped in attributes, and brackets in texts.
         parts(text).filter_map(|part| part.split_once(before)?.1.split(after).next()).collect()
     }
+}
+
+fn list_text(root: &str, entries: &[impl AsRef<str>]) -> String {
+    let mut text = format!("{HEADER}<{root} packages=\"{}\">\n", entries.len());
+    for entry in entries {
+        let _ = write!(text, "\n{}", entry.as_ref());
+    }
+    let _ = writeln!(text, "\n</{}>", root.split(' ').next().unwrap_or(root));
+    text
 }
 
 /// The elements of packages in a list.

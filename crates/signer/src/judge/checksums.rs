@@ -107,6 +107,8 @@ pub fn packages(summary: &str, listed: &mut BTreeMap<String, String>) -> Result<
             has_signature,
             entry: entry(stanza),
             yields_to: yields_to.collect(),
+            files: None,
+            rest: String::new(),
         });
     }
     Ok(packages)
@@ -171,6 +173,8 @@ pub fn package_of(text: &PackageText) -> Result<Package, String> {
         has_signature: true,
         entry: String::new(),
         yields_to: Vec::new(),
+        files: None,
+        rest: String::new(),
     })
 }
 

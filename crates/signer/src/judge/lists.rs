@@ -3,6 +3,7 @@
 use super::{Package, Read};
 use crate::memory::Name;
 use crate::message::Generation;
+use kilnyard_ecosystem::rpm::metadata::ListedFiles;
 use kilnyard_ecosystem::rpm::relation::Relation;
 use kilnyard_ecosystem::rpm::version::Evr;
 use kilnyard_ecosystem::rpm::{Lists, SOURCE, described, listed_name, repository};
@@ -49,8 +50,16 @@ pub fn read(generation: &Generation, indexes: &BTreeMap<String, String>, now: i6
         );
     }
     let mut read = Read { date: now, ..Read::default() };
-    for entry in lists.entries() {
-        read.packages.push(package(entry)?);
+    let (files, changes) = (lists.entries_of("filelists"), lists.entries_of("other"));
+    for (entry, (of_files, of_changes)) in lists.entries().zip(files.zip(changes)) {
+        let mut package = package(entry)?;
+        let listed = ListedFiles::read(of_files).map_err(|error| error.to_string())?;
+        if !listed.is_of(&package.name.variant, entry) {
+            return Err(format!("the list of files names another package than {}", package.name.name));
+        }
+        package.files = Some(listed.files);
+        package.rest = format!("{of_files}{of_changes}");
+        read.packages.push(package);
     }
     // A package names the file of its source, which has no epoch: its source package says it.
     let sources: BTreeMap<String, String> = read
@@ -66,10 +75,13 @@ pub fn read(generation: &Generation, indexes: &BTreeMap<String, String>, now: i6
         }
     }
     let digests: Vec<&str> = read.packages.iter().map(|package| package.listed.as_str()).collect();
-    // Each list has the same packages, and nothing that its entries hide.
+    // Each list has the same packages, and nothing that its entries hide: what is between them would be no part of one.
     for kind in indexes.keys() {
         let same = lists.digests(kind);
         let elements = indexes[kind].matches("<package ").count();
+        if !lists.is_whole(kind) {
+            return Err(format!("the list {kind} has more than packages"));
+        }
         if same != digests || elements != digests.len() {
             return Err(format!("the list {kind} has other packages than the first one"));
         }
@@ -120,5 +132,7 @@ fn package(entry: &str) -> Result<Package, String> {
         has_signature: false,
         entry: crate::hash(entry.trim_end().as_bytes()),
         yields_to: plain_names.chain(replaced).collect(),
+        files: None,
+        rest: String::new(),
     })
 }

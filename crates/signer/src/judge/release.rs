@@ -285,6 +285,8 @@ pub fn packages(path: &str, text: &str, packages: &mut Vec<Package>) -> Result<(
             has_signature: false,
             entry: hash(entry.as_bytes()),
             yields_to: yields_to.collect(),
+            files: None,
+            rest: String::new(),
         });
     }
     Ok(())

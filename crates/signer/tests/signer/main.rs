@@ -6,4 +6,5 @@ mod attacks;
 mod commits;
 mod fixture;
 mod keys;
+mod lists;
 mod tokens;

@@ -3,7 +3,7 @@
 use super::*;
 use kilnyard_model::order::{BuildOrder, FamilyOrder, Key, RootOrder, Stage};
 use kilnyard_model::result::{Failure, FailureKind};
-use kilnyard_protocol::{Ranked, Test, Versions};
+use kilnyard_protocol::{Ranked, Versions};
 use kilnyard_schedule::Files;
 
 fn attempt(number: u8) -> Attempt {
@@ -264,7 +264,7 @@ fn an_answer_is_given_once() {
     let is_asked = |actions: &[Action]| {
         actions.iter().any(|action| matches!(action, Action::Send(ToCoordinator::Built { .. })))
     };
-    let answer = Answer { refused: None, outputs: vec![], notes: vec![], test: Test::Skip };
+    let answer = Answer::keep(vec![]);
     let answer =
         |is_repeated| ToWorker::Answer { session, attempt, is_repeated, answer: Box::new(answer.clone()) };
     assert!(worker.receive(answer(false)).is_empty(), "there was no question");

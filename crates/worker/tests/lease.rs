@@ -238,7 +238,7 @@ impl Link for Recorded {
 }
 
 fn kept(built: &Built) -> Answer {
-    Answer { refused: None, outputs: built.outputs.clone(), notes: Vec::new(), test: Test::Skip }
+    Answer::keep(built.outputs.clone())
 }
 
 fn command(account: Account, script: &str) -> CommandOrder {

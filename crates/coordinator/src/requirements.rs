@@ -54,9 +54,7 @@ impl Coordinator {
         self.move_to(id, PackageState::Waiting, reason, None, actions);
         self.reconsider(id, actions);
     }
-}
 
-impl Coordinator {
     /// Adds what a package waits for to the run, which may be about some packages only.
     fn add_to_run(&mut self, id: PackageId, actions: &mut Vec<Action>) {
         let ancestors = self.graph.ancestors(id).into_iter();

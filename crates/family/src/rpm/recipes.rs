@@ -234,8 +234,8 @@ impl Asking<'_> {
             }
         }
         for path in files {
-            let (sha256, size_bytes) =
-                hash_file(&path).context(Kind::Usage, format!("read {}", path.display()))?;
+            let (sha256, size_bytes) = sources::hash_file::<sha2::Sha256>(&path)
+                .context(Kind::Usage, format!("read {}", path.display()))?;
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             recipe.files.push(SourceFile { name, sha256, size_bytes, urls: Vec::new() });
         }
@@ -279,23 +279,6 @@ impl Asking<'_> {
             End::SandboxFailed(error) => return Err(Error::new(Kind::Machine, error)),
         })
     }
-}
-
-fn hash_file(path: &Path) -> std::io::Result<(String, u64)> {
-    use sha2::Digest;
-    let mut file = fs_err::File::open(path)?;
-    let mut hash = sha2::Sha256::new();
-    let (mut bytes, mut part) = (0, vec![0; 256 << 10]);
-    loop {
-        match std::io::Read::read(&mut file, &mut part)? {
-            0 => break,
-            count => {
-                hash.update(&part[..count]);
-                bytes += count as u64;
-            }
-        }
-    }
-    Ok((hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), bytes))
 }
 
 impl Recipes {

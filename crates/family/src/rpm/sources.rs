@@ -11,7 +11,6 @@ use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::files::write_whole;
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
-use sha2::Digest as _;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
@@ -218,29 +217,28 @@ pub fn check_lookaside(form: &str) -> std::result::Result<(), String> {
 }
 
 fn digest_of(path: &Path, like: &Expected) -> io::Result<String> {
-    fn read(mut file: fs_err::File, mut take: impl FnMut(&[u8])) -> io::Result<()> {
-        let mut part = vec![0; 256 << 10];
-        loop {
-            match file.read(&mut part)? {
-                0 => return Ok(()),
-                count => take(&part[..count]),
+    match like {
+        Expected::Sha256(_) => hash_file::<sha2::Sha256>(path),
+        Expected::Sha512(_) => hash_file::<sha2::Sha512>(path),
+    }
+    .map(|(digest, _)| digest)
+}
+
+/// The digest of a file in hexadecimal, and its size.
+pub fn hash_file<Hash: sha2::Digest>(path: &Path) -> io::Result<(String, u64)> {
+    let mut file = fs_err::File::open(path)?;
+    let mut hash = Hash::new();
+    let (mut bytes, mut part) = (0, vec![0; 256 << 10]);
+    loop {
+        match file.read(&mut part)? {
+            0 => break,
+            count => {
+                hash.update(&part[..count]);
+                bytes += count as u64;
             }
         }
     }
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let file = fs_err::File::open(path)?;
-    match like {
-        Expected::Sha256(_) => {
-            let mut hash = sha2::Sha256::new();
-            read(file, |bytes| hash.update(bytes))?;
-            Ok(hex(&hash.finalize()))
-        }
-        Expected::Sha512(_) => {
-            let mut hash = sha2::Sha512::new();
-            read(file, |bytes| hash.update(bytes))?;
-            Ok(hex(&hash.finalize()))
-        }
-    }
+    Ok((hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), bytes))
 }
 
 #[cfg(test)]

@@ -113,6 +113,18 @@ pub trait Ecosystem: Send + Sync {
     /// The edges removed to break cycles.
     fn cutting(&self) -> &Cutting;
 
+    /// The groups of packages that a second pass builds with each other's outputs: the cycles that were cut, if packages on them
+    /// are built so many times. `passes` is the yard's choice.
+    fn built_again(&self, passes: u32) -> Vec<Vec<PackageId>> {
+        if passes > 1 { self.cutting().knots.clone() } else { Vec::new() }
+    }
+
+    /// Whether a package may need what only the second pass makes of others, so that its failure in the first one is not the last
+    /// word.
+    fn waits_for_second_pass(&self, _package: PackageId) -> bool {
+        false
+    }
+
     /// Packages of the set that are not in the graph, with the reason.
     fn left_out(&self) -> &[LeftOut];
 

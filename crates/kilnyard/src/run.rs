@@ -257,10 +257,7 @@ impl Run<'_> {
 
     /// The packages that a second pass builds others with.
     fn knotted(&self) -> Vec<PackageId> {
-        match self.yard.config.build.passes > 1 {
-            true => self.planned.workshop.cutting().knots.iter().flatten().copied().collect(),
-            false => Vec::new(),
-        }
+        self.planned.workshop.built_again(self.yard.config.build.passes).into_iter().flatten().collect()
     }
 
     /// The packages that are tests of others.

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 pub enum StandIn {
     /// A binary package of the archive replaces the set's own.
     Archive,
-    /// A build profile drops the dependency.
+    /// A build profile, or a condition of that kind (RPM's `bootstrap`), drops the dependency.
     Profile,
 }
 
@@ -102,6 +102,20 @@ impl Cutting {
     /// All packages of the cycle, or knot of cycles, that this cut opens.
     pub fn members(&self, cut: &Cut) -> &[PackageId] {
         &self.knots[cut.knot]
+    }
+
+    /// The packages of the same knot that wait for a package in the graph whose cycles were cut. A second pass may build the package
+    /// with what an earlier one made of them.
+    pub fn later(&self, graph: &Graph, package: PackageId) -> BTreeSet<PackageId> {
+        let mut later = BTreeSet::new();
+        let is_of_knot = |members: &&Vec<PackageId>| members.binary_search(&package).is_ok();
+        let Some(knot) = self.knots.iter().find(is_of_knot) else { return later };
+        let mut open = vec![package];
+        while let Some(id) = open.pop() {
+            let dependents = graph.dependents(id).iter().copied();
+            open.extend(dependents.filter(|id| knot.binary_search(id).is_ok() && later.insert(*id)));
+        }
+        later
     }
 }
 

@@ -65,11 +65,11 @@ pub fn find(
     current: &HashMap<String, Current>,
 ) -> Result<HashMap<String, Reason>> {
     // A second pass builds the packages of a knot of cycles with each other.
-    let knots: &[Vec<PackageId>] = if yard.config.build.passes > 1 { &set.cutting().knots } else { &[] };
+    let knots = set.built_again(yard.config.build.passes);
     let mut found = HashMap::new();
     for revoked in list(yard)? {
         let made = store.made_by(&revoked.worker).map_err(store_error)?;
-        for (package, reason) in distrusted(&revoked, &made, (set.graph(), knots), current) {
+        for (package, reason) in distrusted(&revoked, &made, (set.graph(), &knots), current) {
             found.entry(package).or_insert(reason);
         }
     }

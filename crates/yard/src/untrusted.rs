@@ -19,8 +19,8 @@ use std::collections::{HashMap, HashSet};
 pub fn find(yard: &Yard, store: &dyn Store, set: &dyn Ecosystem) -> Result<HashMap<String, Reason>> {
     let graph = set.graph();
     // A second pass builds the packages of a knot of cycles with each other.
-    let knots: &[Vec<PackageId>] = if yard.config.build.passes > 1 { &set.cutting().knots } else { &[] };
-    let knotted: HashSet<PackageId> = knots.iter().flatten().copied().collect();
+    let knotted: HashSet<PackageId> =
+        set.built_again(yard.config.build.passes).into_iter().flatten().collect();
     let is_needed = |id: PackageId| !graph.dependents(id).is_empty() || knotted.contains(&id);
     let made = store.pools().map_err(store_error)?;
     let found = made.into_iter().filter(|(package, _, pool)| {

@@ -230,16 +230,7 @@ impl Workshop {
         if self.settings.passes < 2 {
             return HashSet::new();
         }
-        let cutting = &self.resolved.cutting;
-        let Some(knot) = cutting.knots.iter().find(|members| members.binary_search(&package).is_ok()) else {
-            return HashSet::new();
-        };
-        let mut later = HashSet::new();
-        let mut open = vec![package];
-        while let Some(id) = open.pop() {
-            let dependents = self.resolved.graph.dependents(id).iter().copied();
-            open.extend(dependents.filter(|id| knot.binary_search(id).is_ok() && later.insert(*id)));
-        }
+        let later = self.resolved.cutting.later(&self.resolved.graph, package);
         let outputs = later.iter().flat_map(|id| &stock.of_package[id.index()]).copied();
         outputs.filter(|candidate| stock.outputs.contains_key(candidate)).collect()
     }

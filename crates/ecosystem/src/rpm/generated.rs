@@ -25,7 +25,9 @@ pub(super) fn found(recipe: &Recipe, outputs: &[Output]) -> Result<Option<Vec<St
         return Ok(None);
     };
     let is_list = source.file.ends_with(REQUIREMENTS);
-    if !is_list && recipe.generated.is_empty() {
+    // With `bootstrap` or without: the outputs do not say.
+    let kinds = || std::iter::once(recipe).chain(recipe.bootstrap.as_deref());
+    if !is_list && kinds().any(|kind| kind.generated.is_empty()) {
         return Ok(None);
     }
     let refused = |why: String| CollectError(format!("{}: {why}", source.file));
@@ -35,7 +37,8 @@ pub(super) fn found(recipe: &Recipe, outputs: &[Output]) -> Result<Option<Vec<St
     let described = described(&source.description)
         .ok_or_else(|| refused("its description is no entry of a repository".to_owned()))?;
     let plain = |text: &String| Relation::parse(text).map_or_else(|_| text.clone(), |one| one.to_string());
-    let known: BTreeSet<String> = recipe.requires.iter().map(plain).collect();
+    let known: BTreeSet<String> =
+        recipe.bootstrap.as_deref().unwrap_or(recipe).requires.iter().map(plain).collect();
     let mut all = BTreeSet::new();
     for entry in described.requires {
         let text = entry.map_err(|error| refused(error.to_string()))?.to_string();
@@ -49,7 +52,7 @@ pub(super) fn found(recipe: &Recipe, outputs: &[Output]) -> Result<Option<Vec<St
     if all.len() > REQUIREMENTS_MAX || all.iter().map(String::len).sum::<usize>() > BYTES_MAX {
         return Err(refused(format!("it requires {} packages", all.len())));
     }
-    let is_settled = !is_list && recipe.generated.iter().all(|one| all.contains(one));
+    let is_settled = !is_list && kinds().any(|kind| kind.generated.iter().all(|one| all.contains(one)));
     Ok((!is_settled).then(|| all.into_iter().collect()))
 }
 

@@ -29,14 +29,26 @@ case $spec in *.src.rpm)
   spec=$(cd "$folder"; echo *.spec)
 esac
 ask() { try rpmspec --load "$macros" --define "_sourcedir $folder" "$@" "$folder/$spec"; }
-ask -q --srpm --qf 'N\t%{NAME}\nE\t%|EPOCH?{%{EPOCH}}:{}|\nV\t%{VERSION}\nR\t%{RELEASE}\n[Q\t%{REQUIRENEVRS}\n][C\t%{CONFLICTNEVRS}\n][S\t%{SOURCE}\n][S\t%{PATCH}\n][X\t%{EXCLUSIVEARCH}\n][Y\t%{EXCLUDEARCH}\n][D\t%{CHANGELOGTIME}\n]'
+source='N\t%{NAME}\nE\t%|EPOCH?{%{EPOCH}}:{}|\nV\t%{VERSION}\nR\t%{RELEASE}\n[Q\t%{REQUIRENEVRS}\n][C\t%{CONFLICTNEVRS}\n][S\t%{SOURCE}\n][S\t%{PATCH}\n][X\t%{EXCLUSIVEARCH}\n][Y\t%{EXCLUDEARCH}\n][D\t%{CHANGELOGTIME}\n]'
+ask -q --srpm --qf "$source"
 # Of sources that are downloaded, only the text of the spec file has the addresses.
 if grep -qiE '^[[:space:]]*(source|patch)[0-9]*[[:space:]]*:.*(://|%)' "$folder/$spec"; then
   ask -P > /tmp/kilnyard-text
   sed -n 's/^[[:space:]]*\(source\|patch\)[0-9]*[[:space:]]*:[[:space:]]*\(.*:\/\/.*\)/U\t\2/Ip' /tmp/kilnyard-text
 fi
-ask -q --builtrpms --qf 'B\t%{NAME}\nA\t%{ARCH}\nE\t%|EPOCH?{%{EPOCH}}:{}|\nV\t%{VERSION}\nR\t%{RELEASE}\n[P\t%{PROVIDENEVRS}\n][Q\t%{REQUIRENEVRS}\n]'
+packages='B\t%{NAME}\nA\t%{ARCH}\nE\t%|EPOCH?{%{EPOCH}}:{}|\nV\t%{VERSION}\nR\t%{RELEASE}\n[P\t%{PROVIDENEVRS}\n][Q\t%{REQUIRENEVRS}\n]'
+ask -q --builtrpms --qf "$packages"
+# The same, as it is built to break a cycle. One that fails so is never built so.
+with() { ask --define '_with_bootstrap --with-bootstrap' -q "$@"; }
+if grep -qE 'bcond.*[[:space:]{]bootstrap|_with_bootstrap' "$folder/$spec" &&
+  (with --srpm --qf "$source"; with --builtrpms --qf "$packages") > /tmp/kilnyard-bootstrap; then
+  printf 'W\tbootstrap\n'
+  cat /tmp/kilnyard-bootstrap
+fi
 "#;
+
+/// The line before the answer of a source that is built with `bootstrap`.
+const WITH_BOOTSTRAP: &str = "W\tbootstrap\n";
 
 /// A file of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +114,12 @@ pub struct Recipe {
     pub spec: String,
     /// Its files.
     pub files: Vec<SourceFile>,
+    /// Whether it is built `--with bootstrap`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_bootstrap: bool,
+    /// The same source `--with bootstrap`, if the spec file has that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<Box<Recipe>>,
 }
 
 /// An answer that is not about a source.
@@ -110,11 +128,27 @@ pub struct Recipe {
 pub struct AnswerError(String);
 
 impl Recipe {
-    /// Reads the answer to [`QUERY`].
+    /// Reads the answer to [`QUERY`]. One whose name, version or release differs with `bootstrap` is never built so.
     ///
     /// # Errors
     /// It is not an answer, or names what no package can have.
     pub fn read(answer: &str) -> Result<Recipe, AnswerError> {
+        let Some((plain, with_bootstrap)) = answer.split_once(WITH_BOOTSTRAP) else {
+            return Recipe::read_one(answer);
+        };
+        let mut recipe = Recipe::read_one(plain)?;
+        let is_same = |other: &Recipe| {
+            let all = |recipe: &Recipe| {
+                [&recipe.name, &recipe.epoch, &recipe.version, &recipe.release].map(String::clone)
+            };
+            all(other) == all(&recipe)
+        };
+        let other = Recipe::read_one(with_bootstrap).ok().filter(is_same);
+        recipe.bootstrap = other.map(|other| Box::new(Recipe { is_bootstrap: true, ..other }));
+        Ok(recipe)
+    }
+
+    fn read_one(answer: &str) -> Result<Recipe, AnswerError> {
         let mut recipe = Recipe::default();
         for line in answer.lines() {
             let Some((key, value)) = line.split_once('\t') else {
@@ -164,6 +198,12 @@ impl Recipe {
         let found = self.addresses.iter().filter(is_web).find(|one| one.rsplit('/').next() == Some(file));
         // The part after the number sign is not the server's.
         found.map(|address| address.split('#').next().unwrap_or(address))
+    }
+
+    /// The package that it makes under a name; one that only a build with `bootstrap` makes as well.
+    pub fn planned(&self, name: &str) -> Option<&PlannedPackage> {
+        let others = self.bootstrap.iter().flat_map(|other| &other.packages);
+        self.packages.iter().chain(others).find(|package| package.name == name)
     }
 
     /// Whether it is built for an architecture.
@@ -218,6 +258,9 @@ impl Recipe {
     /// A hash of the files that it is built from, and of the macros.
     pub fn digest(&self, settings: &Settings) -> String {
         let mut text = format!("{}\n{}", self.name, stages::macros(settings, &settings.mark()).text);
+        if self.is_bootstrap {
+            text.push_str("with bootstrap\n");
+        }
         for file in &self.files {
             text.push_str(&format!("{} {}\n", file.sha256, file.name));
         }
@@ -328,6 +371,22 @@ mod tests {
         assert_eq!(described.provides[0].name.as_ref(), "hello");
         // Without %dist, the number is a part of its own.
         assert_eq!(recipe.packages[1].described(&settings, None).evr.to_string(), "2-1.bk1");
+    }
+
+    #[test]
+    fn an_answer_has_a_second_part_with_bootstrap() {
+        let other =
+            ANSWER.replacen("Q\tgcc\n", "", 1).replace("B\thello-data\nA\tnoarch\nE\t\nV\t2\nR\t1\n", "");
+        let recipe = Recipe::read(&format!("{ANSWER}{WITH_BOOTSTRAP}{other}")).unwrap();
+        let bootstrap = recipe.bootstrap.as_deref().unwrap();
+        assert!(bootstrap.is_bootstrap && !recipe.is_bootstrap);
+        assert_eq!((recipe.request().0.len(), bootstrap.request().0.len()), (2, 1));
+        assert!(bootstrap.planned("hello-data").is_none() && recipe.planned("hello-data").is_some());
+        let settings = Settings::trial();
+        assert_ne!(bootstrap.digest(&settings), recipe.digest(&settings));
+        let higher = other.replacen("V\t1.0~rc1", "V\t1.0", 1);
+        assert_eq!(Recipe::read(&format!("{ANSWER}{WITH_BOOTSTRAP}{higher}")).unwrap().bootstrap, None);
+        assert_eq!(Recipe::read(&format!("{ANSWER}{WITH_BOOTSTRAP}")).unwrap().bootstrap, None);
     }
 
     #[test]

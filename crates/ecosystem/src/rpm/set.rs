@@ -4,6 +4,9 @@
 //! in a repository. What a source requires is solved with these in place of the repositories' packages. All that are installed
 //! beyond the base become edges. They give the order, and decide the inputs of each build: packages of its ancestors in
 //! the graph come from the set, all others from the repositories, so that the result does not depend on which build ends first.
+//!
+//! An edge of a cycle is cut where a source is built without it `--with bootstrap`, else where a repository has the packages. A
+//! source that was built so is built again plainly, with what was built after it.
 
 use super::recipe::Recipe;
 use super::relation::{Capability, Relation};
@@ -24,6 +27,8 @@ pub(super) struct Resolved {
     /// Of each source, what it will make.
     pub of_package: Vec<Vec<Candidate>>,
     pub of_candidate: HashMap<Candidate, PackageId>,
+    /// What is first built `--with bootstrap`, with the packages of the set that it does not wait for then.
+    pub bootstrapped: HashMap<PackageId, Vec<PackageId>>,
 }
 
 impl Resolved {
@@ -89,15 +94,25 @@ pub(super) fn resolve(
         .packages()
         .map(|id| prior::seconds_by_size(recipes[resolved.graph.name(id)].source_bytes()))
         .collect();
-    let may_cut =
-        |_: PackageId, dependency: PackageId| stand_ins.contains(&dependency).then_some(StandIn::Archive);
-    resolved.cutting = resolved.graph.cut_cycles(&seconds, Effort::ShortPath, &may_cut);
+    let with_bootstrap = with_bootstrap(universe, recipes, base, &resolved);
+    let may_cut = |package: PackageId, dependency: PackageId| {
+        let falls_away = with_bootstrap.get(&package).is_some_and(|rest| !rest.contains(&dependency));
+        let stands_in = || stand_ins.contains(&dependency).then_some(StandIn::Archive);
+        falls_away.then_some(StandIn::Profile).or_else(stands_in)
+    };
+    // A later build uses packages that wait for this one. Only a cut of a cycle leads to such packages, so no other edge is cut.
+    let is_built_again = settings.passes > 1 || !with_bootstrap.is_empty();
+    let effort = if is_built_again { Effort::FewestCuts } else { Effort::ShortPath };
+    resolved.cutting = resolved.graph.cut_cycles(&seconds, effort, &may_cut);
+    for cut in resolved.cutting.cuts.iter().filter(|cut| cut.stand_in == StandIn::Profile) {
+        resolved.bootstrapped.entry(cut.package).or_default().push(cut.dependency);
+    }
     let mut knotted = Vec::new();
     for members in resolved.cutting.uncut.clone() {
         let names: Vec<String> = members.iter().map(|id| resolved.graph.name(*id).to_owned()).collect();
         for name in &names {
             let text = format!(
-                "{name} is in the cycle {}; no repository has packages to break it",
+                "{name} is in the cycle {}; no repository has packages to break it, and no spec file does without them --with bootstrap",
                 names.join(", ")
             );
             resolved.leave_out(name, text);
@@ -106,6 +121,25 @@ pub(super) fn resolve(
     }
     resolved.graph = without(&resolved.graph, &knotted);
     resolved
+}
+
+/// The packages in cycles that can be built `--with bootstrap`, with those of the set that they require then.
+fn with_bootstrap(
+    universe: &mut Universe,
+    recipes: &BTreeMap<String, Recipe>,
+    base: &Base,
+    resolved: &Resolved,
+) -> HashMap<PackageId, HashSet<PackageId>> {
+    let mut found = HashMap::new();
+    for id in resolved.graph.cycles().into_iter().flatten() {
+        let name = resolved.graph.name(id);
+        let Some(recipe) = recipes[name].bootstrap.as_deref() else { continue };
+        let demand = Demand { name, recipe, is_excluded: &|maker| maker == id };
+        if let Ok(rest) = makers(universe, &resolved.of_candidate, base, &demand) {
+            found.insert(id, rest.into_iter().collect());
+        }
+    }
+    found
 }
 
 /// Takes away what packages that are left out wait for. Those that wait for them keep their edges, which block them. Candidates
@@ -136,16 +170,40 @@ fn add_edges(
         let demand = Demand { name: &name, recipe: &recipes[&name], is_excluded: &|maker| maker == id };
         match makers(universe, &resolved.of_candidate, base, &demand) {
             Ok(makers) => makers.into_iter().for_each(|maker| resolved.graph.depend(id, maker)),
-            Err(explanation) => {
-                resolved.leave_out(&name, explanation);
-                impossible.push(id);
-            }
+            Err(explanation) => match by_itself(universe, &recipes[&name], base, resolved, id) {
+                Some(makers) => {
+                    makers.into_iter().for_each(|maker| resolved.graph.depend(id, maker));
+                    resolved.bootstrapped.insert(id, vec![id]);
+                }
+                None => {
+                    resolved.leave_out(&name, explanation);
+                    impossible.push(id);
+                }
+            },
         }
     }
     impossible
 }
 
+/// What a source requires that can only be built with itself, if a build `--with bootstrap` breaks that: both builds' packages of
+/// the set.
+fn by_itself(
+    universe: &mut Universe,
+    recipe: &Recipe,
+    base: &Base,
+    resolved: &Resolved,
+    id: PackageId,
+) -> Option<Vec<PackageId>> {
+    let (name, own) = (resolved.graph.name(id), &resolved.of_candidate);
+    let first = recipe.bootstrap.as_deref()?;
+    let demand = Demand { name, recipe: first, is_excluded: &|maker| maker == id };
+    let mut all = makers(universe, own, base, &demand).ok()?;
+    all.extend(makers(universe, own, base, &Demand { recipe, is_excluded: &|_| false, ..demand }).ok()?);
+    Some(all)
+}
+
 /// A source whose requirements are solved.
+#[derive(Clone, Copy)]
 pub(super) struct Demand<'d> {
     pub name: &'d str,
     pub recipe: &'d Recipe,

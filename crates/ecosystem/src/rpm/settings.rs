@@ -21,6 +21,8 @@ pub struct Settings {
     pub runs_checks: bool,
     /// Further macros, a line each: a name, a space, and the value.
     pub macros: Vec<String>,
+    /// The number of times that packages whose cycle was cut are built; with more than 1, again with the set's packages.
+    pub passes: u32,
     /// Options of single packages.
     pub packages: OptionRules,
 }
@@ -81,6 +83,7 @@ impl Settings {
             suffix: ".bk".to_owned(),
             runs_checks: true,
             macros: Vec::new(),
+            passes: 1,
             packages: OptionRules::default(),
         }
     }

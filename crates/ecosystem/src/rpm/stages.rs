@@ -120,15 +120,18 @@ exit $code
 pub(super) const REQUIREMENTS: &str = ".buildreqs.nosrc.rpm";
 
 /// Builds an unpacked source, and a source package of it.
-pub(super) fn build(runs_checks: bool, has_date: bool, words: &[String]) -> StageOrder {
+pub(super) fn build(recipe: &Recipe, runs_checks: bool, words: &[String]) -> StageOrder {
     let mut arguments: Vec<String> = ["/bin/sh", "-euc", RPMBUILD, "sh"].map(str::to_owned).into();
     arguments.extend(["rpmbuild", "-ba", "--noclean", "--load", &macros_path()].map(str::to_owned));
     if !runs_checks {
         arguments.push("--nocheck".to_owned());
     }
+    if recipe.is_bootstrap {
+        arguments.extend(["--with", "bootstrap"].map(str::to_owned));
+    }
     arguments.extend(words.iter().cloned());
     let mut environment = environment();
-    if !has_date {
+    if !recipe.has_date {
         environment.push(("SOURCE_DATE_EPOCH".to_owned(), NO_DATE.to_owned()));
     }
     let command =

@@ -69,8 +69,37 @@ impl Workshop {
         &self.recipes[self.resolved.graph.name(package)]
     }
 
-    /// Solves a request of a package: outputs of its ancestors come from the set, everything else from the repositories.
-    /// Candidates in `own` may be chosen as well.
+    /// The source as it is built now: `--with bootstrap` until all that it does without then were built.
+    fn recipe_now(&self, stock: &Stock, package: PackageId) -> &Recipe {
+        let recipe = self.recipe(package);
+        let is_built = |id: &PackageId| {
+            stock.of_package[id.index()].iter().any(|candidate| stock.outputs.contains_key(candidate))
+        };
+        let waits =
+            self.resolved.bootstrapped.get(&package).is_some_and(|without| !without.iter().all(is_built));
+        recipe.bootstrap.as_deref().filter(|_| waits).unwrap_or(recipe)
+    }
+
+    /// Outputs of packages that wait for this one, from an earlier build: what was built `--with bootstrap` is built again with
+    /// them, and with `passes = 2`, so is each package whose cycle was cut. None of them can change before this package is built, so
+    /// that the result does not depend on the order of builds.
+    fn earlier(&self, stock: &Stock, package: PackageId) -> HashSet<Candidate> {
+        let bootstrapped = self.resolved.bootstrapped.get(&package);
+        let is_again = match bootstrapped {
+            Some(_) => !self.recipe_now(stock, package).is_bootstrap,
+            None => self.settings.passes > 1,
+        };
+        if !is_again {
+            return HashSet::new();
+        }
+        let mut later = self.resolved.cutting.later(&self.resolved.graph, package);
+        later.extend(bootstrapped.into_iter().flatten().filter(|id| **id == package));
+        let outputs = later.iter().flat_map(|id| &stock.of_package[id.index()]).copied();
+        outputs.filter(|candidate| stock.outputs.contains_key(candidate)).collect()
+    }
+
+    /// Solves a request of a package: outputs of its ancestors and earlier ones come from the set, everything else from the
+    /// repositories. Candidates in `own` may be chosen as well.
     fn closure(
         &self,
         stock: &mut Stock,
@@ -80,6 +109,11 @@ impl Workshop {
     ) -> Result<Vec<Candidate>, Impossible> {
         let name = self.resolved.graph.name(package);
         let ancestors = self.resolved.graph.ancestors(package);
+        let mut earlier = self.earlier(stock, package);
+        // What is tested replaces what the package made before.
+        if !own.is_empty() {
+            earlier.retain(|candidate| stock.of_candidate.get(candidate) != Some(&package));
+        }
         let universe = &mut stock.universe;
         universe.finish();
         let len = universe.len();
@@ -91,6 +125,7 @@ impl Workshop {
         let of_candidate = &stock.of_candidate;
         let is_of_set = |candidate: &Candidate| {
             own.contains(candidate)
+                || earlier.contains(candidate)
                 || of_candidate.get(candidate).is_some_and(|maker| ancestors.contains(maker))
         };
         let name_of = |candidate: Candidate| universe.package(candidate).map_or("", |package| &*package.name);
@@ -143,18 +178,19 @@ impl Workshop {
         excluded.insert(package);
         let demand = set::Demand {
             name: graph.name(package),
-            recipe: self.recipe(package),
+            recipe: self.recipe_now(stock, package),
             is_excluded: &|maker| excluded.contains(&maker),
         };
         set::makers(&mut stock.universe, &stock.of_candidate, &self.base, &demand)
     }
 
     fn build_closure(&self, stock: &mut Stock, package: PackageId) -> Result<Vec<Candidate>, Impossible> {
-        self.closure(stock, package, self.recipe(package).request(), &HashSet::new())
+        let request = self.recipe_now(stock, package).request();
+        self.closure(stock, package, request, &HashSet::new())
     }
 
     fn key_of(&self, stock: &Stock, package: PackageId, closure: &[Candidate]) -> Key {
-        let (recipe, settings) = (self.recipe(package), &self.settings);
+        let (recipe, settings) = (self.recipe_now(stock, package), &self.settings);
         let own = settings.packages.of(&recipe.name);
         let mut lines = vec![
             format!("recipe {} {}", recipe.name, recipe.recipe_version(settings)),
@@ -166,11 +202,21 @@ impl Workshop {
         if let Some(words) = own.words.as_ref().filter(|words| !words.is_empty()) {
             lines.push(format!("option options {}", words.join(" ")));
         }
+        if recipe.is_bootstrap {
+            lines.push("option bootstrap true".to_owned());
+        }
         lines.extend(own.key_lines());
         lines.extend(recipe.files.iter().map(|file| format!("source {} {}", file.name, file.sha256)));
+        let earlier = self.earlier(stock, package);
         for candidate in closure {
             let Some(package) = stock.universe.package(*candidate) else { continue };
             lines.push(match stock.outputs.get(candidate) {
+                // Its content depends on this package's. With its version instead, each is built only once more.
+                Some(output) if earlier.contains(candidate) => {
+                    let version = settings.split(&output.version);
+                    let version = version.map_or_else(|| output.version.clone(), |(version, _)| version);
+                    format!("depends {} earlier-pass {version}", package.name)
+                }
                 Some(output) => format!("depends {} set {}", package.name, output.content),
                 None => format!("depends {} archive {}", package.name, package.digest),
             });
@@ -223,10 +269,10 @@ impl Workshop {
                 return refused(format!("it is the source {name}, but {} was built", recipe.name));
             }
         } else {
-            let planned = recipe.packages.iter().any(|one| one.name == name);
+            let planned = recipe.planned(name).is_some();
             let is_debug = DEBUG_ENDINGS.iter().any(|ending| {
                 let of = name.strip_suffix(ending);
-                of.is_some_and(|of| of == recipe.name || recipe.packages.iter().any(|one| one.name == of))
+                of.is_some_and(|of| of == recipe.name || recipe.planned(of).is_some())
             });
             if !planned && !is_debug {
                 return refused(format!("the spec file of {} makes no package {name}", recipe.name));
@@ -254,8 +300,7 @@ impl Workshop {
             return refused(format!("it says that it was built from {}", described.source));
         }
         // Subpackages may have versions of their own; the number of the rebuild is that of all.
-        let own = recipe.packages.iter().find(|one| one.name == name);
-        let is_of_rebuild = match own {
+        let is_of_rebuild = match recipe.planned(name) {
             Some(one) => {
                 let release = self
                     .settings
@@ -327,6 +372,21 @@ impl Ecosystem for Workshop {
 
     fn cutting(&self) -> &Cutting {
         &self.resolved.cutting
+    }
+
+    fn built_again(&self, passes: u32) -> Vec<Vec<PackageId>> {
+        let bootstrapped = &self.resolved.bootstrapped;
+        let mut groups = self.resolved.cutting.knots.clone();
+        groups.retain(|knot| passes > 1 || knot.iter().any(|id| bootstrapped.contains_key(id)));
+        let alone = bootstrapped.iter().filter(|(id, without)| without.contains(id));
+        groups.extend(alone.map(|(id, _)| vec![*id]));
+        groups
+    }
+
+    fn waits_for_second_pass(&self, package: PackageId) -> bool {
+        let is_bootstrapped = |id: &PackageId| self.resolved.bootstrapped.contains_key(id);
+        !self.resolved.bootstrapped.is_empty()
+            && self.resolved.graph.ancestors(package).iter().any(is_bootstrapped)
     }
 
     fn left_out(&self) -> &[LeftOut] {
@@ -456,8 +516,13 @@ impl crate::Stock for Stocked {
 
     fn require(&mut self, package: PackageId, requires: &[String]) -> Result<String, Impossible> {
         let name = self.set.resolved.graph.name(package).to_owned();
+        let is_bootstrap = self.set.recipe_now(&self.stock, package).is_bootstrap;
         let set = Arc::make_mut(&mut self.set);
-        let Some(recipe) = set.recipes.get_mut(&name).filter(|recipe| recipe.generated != requires) else {
+        let recipe = set.recipes.get_mut(&name).and_then(|recipe| match is_bootstrap {
+            true => recipe.bootstrap.as_deref_mut(),
+            false => Some(recipe),
+        });
+        let Some(recipe) = recipe.filter(|recipe| recipe.generated != requires) else {
             let requires = requires.join(", ");
             let explanation = format!("rpmbuild misses what is installed for {name}, of {requires}");
             return Err(Impossible { explanation });
@@ -488,7 +553,7 @@ impl crate::Stock for Stocked {
 
 impl Workshop {
     fn order(&self, stock: &mut Stock, package: PackageId, revision: u32) -> Result<BuildOrder, Impossible> {
-        let (recipe, settings) = (self.recipe(package), &self.settings);
+        let (recipe, settings) = (self.recipe_now(stock, package), &self.settings);
         let closure = self.build_closure(stock, package)?;
         let key = self.key_of(stock, package, &closure);
         let Provisions { mut inputs, depends } = self.provisions(stock, &closure)?;
@@ -524,8 +589,8 @@ impl Workshop {
             stages: vec![
                 stages::unpack(recipe, &rebuild),
                 stages::build(
+                    recipe,
                     own.checks.unwrap_or(settings.runs_checks),
-                    recipe.has_date,
                     own.words.as_deref().unwrap_or_default(),
                 ),
             ],

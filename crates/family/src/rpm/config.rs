@@ -145,6 +145,7 @@ impl Rpm {
             suffix: self.version_suffix.clone(),
             runs_checks: self.checks,
             macros: self.macros.clone(),
+            passes: 1,
             packages,
         })
     }

@@ -220,7 +220,9 @@ impl Asking<'_> {
         } else {
             recipe.spec.clone_from(&place.name);
             files.push(place.path());
-            for name in &recipe.listed {
+            let of_bootstrap = recipe.bootstrap.iter().flat_map(|other| &other.listed);
+            let more = of_bootstrap.filter(|name| !recipe.listed.contains(name));
+            for name in recipe.listed.iter().chain(more) {
                 let path = place.folder.join(name);
                 if path.is_file() {
                     files.push(path);
@@ -241,6 +243,9 @@ impl Asking<'_> {
         }
         recipe.files.extend(downloaded);
         recipe.files.dedup_by(|one, other| one.name == other.name);
+        if let Some(other) = &mut recipe.bootstrap {
+            (other.spec, other.files) = (recipe.spec.clone(), recipe.files.clone());
+        }
         Ok(Kept { inputs, recipe: Ok(recipe) })
     }
 

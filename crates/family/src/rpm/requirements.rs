@@ -6,8 +6,11 @@ use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::files::write_whole;
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 const FOLDER: &str = "index/requirements";
+/// How many lists of a package are kept: of a build with `bootstrap`, and of one without.
+const KINDS: usize = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
@@ -20,18 +23,30 @@ struct Kept {
 pub fn keep(yard: &Yard, package: &str, recipe: &str, requires: &[String]) -> Result<()> {
     let folder = yard.path(FOLDER);
     fs_err::create_dir_all(&folder).context(Kind::Machine, "keep what a build requires")?;
-    let kept = Kept { recipe: recipe.to_owned(), requires: requires.to_vec() };
-    let text = serde_json::to_vec_pretty(&kept).or_internal("write what a build requires")?;
-    write_whole(&folder.join(format!("{package}.json")), &text)
+    let path = folder.join(format!("{package}.json"));
+    let mut all = read(&path);
+    all.retain(|kept| kept.recipe != recipe);
+    all.insert(0, Kept { recipe: recipe.to_owned(), requires: requires.to_vec() });
+    all.truncate(KINDS);
+    let text = serde_json::to_vec_pretty(&all).or_internal("write what a build requires")?;
+    write_whole(&path, &text)
+}
+
+fn read(path: &Path) -> Vec<Kept> {
+    let text = fs_err::read(path).ok();
+    text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
 /// Adds the requirements that are kept of a recipe as it is now.
 pub fn add(yard: &Yard, recipe: &mut Recipe, settings: &Settings) {
-    let path = yard.path(FOLDER).join(format!("{}.json", recipe.name));
-    let text = fs_err::read(path).ok();
-    let kept: Option<Kept> = text.and_then(|text| serde_json::from_slice(&text).ok());
-    if let Some(kept) = kept.filter(|kept| kept.recipe == recipe.digest(settings)) {
-        recipe.generated = kept.requires;
+    let all = read(&yard.path(FOLDER).join(format!("{}.json", recipe.name)));
+    let of = |recipe: &Recipe| {
+        let digest = recipe.digest(settings);
+        all.iter().find(|kept| kept.recipe == digest).map(|kept| kept.requires.clone()).unwrap_or_default()
+    };
+    recipe.generated = of(recipe);
+    if let Some(other) = &mut recipe.bootstrap {
+        other.generated = of(other);
     }
 }
 

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, HashMap};
 /// The settings of a yard.
 pub fn settings(yard: &Yard, rpm: &Rpm) -> Result<Settings> {
     let packages = yard.config.tables.option_rules(&yard.home)?;
-    rpm.settings(packages).context(Kind::Usage, "read the target")
+    let settings = rpm.settings(packages).context(Kind::Usage, "read the target")?;
+    Ok(Settings { passes: yard.config.build.passes, ..settings })
 }
 
 /// Reads the index and resolves the set.

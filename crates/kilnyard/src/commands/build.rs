@@ -49,28 +49,49 @@ pub fn run(mut yard: Yard, options: &Build, word: Option<&str>) -> Result<ExitCo
     build(&yard, &lock, options, word)
 }
 
-/// Builds a yard whose lock is held, and rebuilds the packages on cut cycles if the yard asks for two passes.
+/// Builds a yard whose lock is held, and builds packages on cut cycles again if the yard or the set asks for a second pass.
 pub fn build(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> Result<ExitCode> {
-    let mut code = build_once(yard, lock, options, word)?;
-    let is_again = yard.config.build.passes > 1 && !options.dry_run && signals::count() == 0;
-    if let Some(packages) = is_again.then(|| second_pass(yard)).transpose()?.filter(|names| !names.is_empty())
-    {
-        say!(
-            "second pass: {} use packages of the set that the first one made",
-            words::count(packages.len() as u64, "package")
-        );
-        let again = Build {
-            packages,
-            no_scan: true,
-            force: false,
-            check_reproducible: false,
-            check_outputs: false,
-            ..options.clone()
-        };
-        let second = build_once(yard, lock, &again, word)?;
-        code = if second == ExitCode::SUCCESS { code } else { second };
+    let first = build_once(yard, lock, options, word)?;
+    let Some(waiting) = first.waiting.filter(|_| !options.dry_run && signals::count() == 0) else {
+        return Ok(first.code);
+    };
+    let packages = second_pass(yard, &waiting)?;
+    if packages.is_empty() {
+        return Ok(first.code);
     }
-    Ok(code)
+    say!(
+        "second pass: {} use packages of the set that the first one made",
+        words::count(packages.len() as u64, "package")
+    );
+    let is_mended = !first.is_refused && first.failed.iter().all(|name| packages.contains(name));
+    let again = Build {
+        packages,
+        no_scan: true,
+        force: false,
+        check_reproducible: false,
+        check_outputs: false,
+        ..options.clone()
+    };
+    let second = build_once(yard, lock, &again, word)?;
+    Ok(if second.code != ExitCode::SUCCESS || is_mended { second.code } else { first.code })
+}
+
+/// How a pass ended.
+struct Pass {
+    code: ExitCode,
+    /// The packages that failed, were blocked or left out.
+    failed: Vec<String>,
+    /// Whether the signer refused a package.
+    is_refused: bool,
+    /// If a second pass follows: the packages that may need what only it makes of others.
+    waiting: Option<HashSet<String>>,
+}
+
+impl Pass {
+    /// Nothing follows.
+    fn last(code: ExitCode) -> Pass {
+        Pass { code, failed: Vec::new(), is_refused: false, waiting: None }
+    }
 }
 
 /// Whether the last run was neither finished nor interrupted: its plan is that of the index that there is.
@@ -107,18 +128,19 @@ fn check_farm(yard: &Yard) -> Result<()> {
     Ok(())
 }
 
-/// Packages with outputs that are out of date after a first pass.
-fn second_pass(yard: &Yard) -> Result<Vec<String>> {
+/// Packages that are out of date after a first pass, and have outputs or waited for this one.
+fn second_pass(yard: &Yard, waiting: &HashSet<String>) -> Result<Vec<String>> {
     let mut store = yard.store()?;
     let plan = plan::current_plan(yard, &mut *store)?;
     let kept: HashSet<String> =
         store.all_current().map_err(store_error)?.into_iter().map(|current| current.package).collect();
     let is_due = |state| matches!(state, PackageState::Ready | PackageState::Waiting);
     let rows = plan.packages.into_iter().map(|row| row.package);
-    Ok(rows.filter(|row| is_due(row.state) && kept.contains(&row.name)).map(|row| row.name).collect())
+    let is_again = |name: &String| kept.contains(name) || waiting.contains(name);
+    Ok(rows.filter(|row| is_due(row.state) && is_again(&row.name)).map(|row| row.name).collect())
 }
 
-fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> Result<ExitCode> {
+fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> Result<Pass> {
     // The machine that began the run has said all this.
     let say = |text: &str| {
         if !options.continued {
@@ -154,7 +176,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         say!("{waits}");
         say!("try: {remedy}");
         plan::current_plan(yard, &mut *yard.store()?)?;
-        return Ok(ExitCode::from(Kind::Machine as u8));
+        return Ok(Pass::last(ExitCode::from(Kind::Machine as u8)));
     }
     let machine = yard.config.tables.usual_machine().filter(|machine| !machine.is_optional);
     let missing =
@@ -201,7 +223,8 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
         planned.narrow(&packages)?;
     }
     if options.dry_run {
-        return super::plan::show(yard, &planned.plan, false, &yard.config.family.provenances(yard)?);
+        let provenances = yard.config.family.provenances(yard)?;
+        return super::plan::show(yard, &planned.plan, false, &provenances).map(Pass::last);
     }
     for remark in planned.plan.remarks.iter().take(REMARKS_MAX) {
         say(&format!("note: {remark}"));
@@ -222,7 +245,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     };
     if let Some(standing) = standing {
         if !is_called(lock)? {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(Pass::last(ExitCode::SUCCESS));
         }
         // The plan does not hold any more.
         if Standing::of(yard, &*store)? != standing {
@@ -249,7 +272,7 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     let readings = kernel_time.end();
     if outcome.state == RunState::Running {
         say!("another machine continues the run");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Pass::last(ExitCode::SUCCESS));
     }
     report_left_over(yard);
     if let Some(run) = outcome.run {
@@ -312,11 +335,30 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     for refused in &refused {
         say!("the signer refuses {}", refused.line(yard));
     }
-    Ok(match outcome.state {
+    let code = match outcome.state {
         RunState::Interrupted => ExitCode::from(Kind::Interrupted as u8),
         _ if judgement.is_bad || !refused.is_empty() => ExitCode::from(Kind::Packages as u8),
         _ => ExitCode::SUCCESS,
-    })
+    };
+    let ecosystem = set.ecosystem();
+    let graph = ecosystem.graph();
+    let waiting = graph.packages().filter(|id| ecosystem.waits_for_second_pass(*id));
+    let waiting = waiting.map(|id| graph.name(id).to_owned()).collect();
+    let has_second = !ecosystem.built_again(yard.config.build.passes).is_empty();
+    let failed = match outcome.run {
+        Some(run) => not_built(&*store, run)?,
+        None => Vec::new(),
+    };
+    let is_refused = !refused.is_empty();
+    Ok(Pass { code, failed, is_refused, waiting: has_second.then_some(waiting) })
+}
+
+/// The packages of a run that failed, were blocked or left out.
+fn not_built(store: &dyn Store, run: Number) -> Result<Vec<String>> {
+    let is_bad =
+        |state| matches!(state, PackageState::Failed | PackageState::Blocked | PackageState::LeftOut);
+    let rows = store.packages(run).map_err(store_error)?.into_iter();
+    Ok(rows.filter(|row| is_bad(row.state)).map(|row| row.name).collect())
 }
 
 /// How long the end of a run waits for notifications.

@@ -155,7 +155,7 @@ impl Yard {
         self.folder.path().join("specs")
     }
 
-    fn repository(&self) -> PathBuf {
+    pub fn repository(&self) -> PathBuf {
         self.folder.path().join("yard/repository/packages")
     }
 
@@ -169,7 +169,7 @@ impl Yard {
         kilnyard(&[&["--yard", &self.at()], words].concat())
     }
 
-    fn files(&self) -> Vec<String> {
+    pub fn files(&self) -> Vec<String> {
         let listed = fs::read_dir(self.repository().join("Packages")).unwrap().flatten();
         let mut names: Vec<String> =
             listed.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bootstrap;
 mod builds;
 mod check;
 mod downloads;
@@ -15,6 +16,7 @@ fn main() {
     let mut cases = check::cases(has_tools);
     let has_builders = has_tools && has("dnf") && has("bsdtar") && has("debugedit") && is_root();
     cases.extend(builds::cases(has_builders));
+    cases.extend(bootstrap::cases(has_builders));
     cases.extend(generated::cases(has_builders));
     cases.extend(downloads::cases(has_builders));
     trials::run(cases, 2, || {});

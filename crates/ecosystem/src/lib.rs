@@ -35,7 +35,8 @@ use std::sync::Arc;
 /// Prefixes of errors that span two lines: the second line has the cause.
 const ERRORS_IN_TWO_LINES: [&str; 1] = [debian::ERROR_IN_TWO_LINES];
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// Bytes in lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

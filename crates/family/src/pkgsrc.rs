@@ -169,7 +169,7 @@ impl Family for Pkgsrc {
         self.root.target(rules::FAMILY)
     }
 
-    fn listed_digests(&self, output: &Output) -> Vec<String> {
+    fn listed_digests(&self, _yard: &Yard, output: &Output) -> Vec<String> {
         let sha512 = rules::description::sha512(&output.description).map(str::to_owned);
         sha512.into_iter().chain(output.digests.get(PKG_HASH).cloned()).collect()
     }

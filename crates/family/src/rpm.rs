@@ -9,6 +9,7 @@ mod recipes;
 mod requirements;
 mod scan;
 mod set;
+mod signed;
 mod sources;
 
 pub use config::Rpm;
@@ -19,16 +20,19 @@ use kilnyard_ecosystem::rpm::{Workshop, recipe};
 use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Artifact;
+use kilnyard_model::order::Output;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
 use kilnyard_store::Store;
 use kilnyard_yard::error::{Context, Error, Result};
 use kilnyard_yard::family::{
-    Family, FamilyEntry, NewYard, PublicationTerms, Recovered, Resolved, Scanned, Set, ToPublish,
+    Family, FamilyEntry, NewYard, PublicationTerms, Recovered, RefusedPackage, Resolved, Scanned, Set,
+    ToPublish,
 };
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::remedy::Remedy;
+use kilnyard_yard::signing::Signing;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
 use std::path::Path;
@@ -143,6 +147,10 @@ impl Family for Rpm {
         Ok(scanned)
     }
 
+    fn listed_digests(&self, yard: &Yard, output: &Output) -> Vec<String> {
+        [vec![output.sha256.clone()], signed::digests(yard, output)].concat()
+    }
+
     fn check_scanned(&self, yard: &Yard) -> Result<()> {
         scan::Index::open(yard).map(drop)
     }
@@ -236,5 +244,15 @@ impl Resolved for SourceSet {
         terms: &PublicationTerms,
     ) -> Result<ToPublish<'a>> {
         publish::make(yard, store, &self.workshop, distfiles, terms)
+    }
+
+    fn sign_packages(
+        &self,
+        yard: &Yard,
+        store: &dyn Store,
+        distfiles: &FileStore,
+        signing: &Signing,
+    ) -> Result<Vec<RefusedPackage>> {
+        signed::sign_missing(yard, &self.workshop, store, distfiles, signing)
     }
 }

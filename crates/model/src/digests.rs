@@ -8,6 +8,9 @@ pub const FILES: &str = "files";
 /// The SHA-256 of the text that a signature of a pkgsrc package signs: `+PKG_HASH` (pkg_admin(1)).
 pub const PKG_HASH: &str = "pkg-hash";
 
+/// The SHA-256 of the main header of an RPM package, which its signature signs.
+pub const HEADER: &str = "header";
+
 /// The SHA-512 of each block of 64 KiB, one after another in hexadecimal: what [`PKG_HASH`] is made of. Absent for large files. Not
 /// signed by the worker, who signs what follows from it.
 pub const BLOCKS: &str = "blocks";

@@ -31,7 +31,7 @@ use crate::{Checksum, Publication, PublishError, Result, series};
 #[derive(Debug, Clone)]
 pub struct ListedFile {
     /// The folder in the repository, such as `Packages`.
-    pub folder: &'static str,
+    pub folder: String,
     /// Its name there.
     pub name: String,
     /// Current path of the file. Read only if the repository does not have the file yet.
@@ -82,7 +82,7 @@ pub fn plan(
     let mut is_unchanged = says(repository, current.as_deref(), &top, &text, public_key)?;
     for file in files {
         check_file_name(&file.name)?;
-        let path = Path::new(file.folder).join(&file.name);
+        let path = Path::new(&file.folder).join(&file.name);
         is_unchanged &= has(&path, Some(file.size_bytes)).is_some();
         if wanted.insert(path, Some(file)).is_some() {
             return Err(PublishError::Input {

@@ -50,4 +50,4 @@ pub use keyring::{Keyring, Signer, Verified};
 pub use material::{Material, certify, keys_of};
 pub use token::{Token, TokenSignature};
 pub use x509::{DigestSigner, PackageKey};
-pub use yard_key::{YardKey, sign_clear, sign_detached};
+pub use yard_key::{YardKey, sign_binary, sign_clear, sign_detached};

@@ -386,6 +386,15 @@ pub fn sign_detached(keys: &[&YardKey], bytes: &[u8]) -> Result<String, SignErro
     sign_all(keys, "sign a file", SignatureType::Binary, bytes)
 }
 
+/// Makes a detached signature over exactly these bytes, as one packet in binary form.
+pub fn sign_binary(key: &YardKey, bytes: &[u8]) -> Result<Vec<u8>, SignError> {
+    let action = "sign a file";
+    let mut packet = Vec::new();
+    let written = key.sign(action, SignatureType::Binary, bytes)?.to_writer_with_header(&mut packet);
+    written.map_err(|error| SignError::Sign { action, reason: error.to_string() })?;
+    Ok(packet)
+}
+
 fn sign_all(
     keys: &[&YardKey],
     action: &'static str,

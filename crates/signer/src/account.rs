@@ -59,7 +59,7 @@ pub enum Entry {
         /// The number of packages.
         packages: u64,
     },
-    /// Packages of a pkgsrc tree were signed. Their digests are those of the texts `+PKG_HASH`.
+    /// Packages were signed one by one. Their digests are those of what was signed: texts `+PKG_HASH`, or headers.
     Packages {
         /// The repository whose keys signed.
         repository: String,

@@ -4,7 +4,7 @@ mod files;
 
 use crate::account::{Account, Entry, Fault};
 use crate::hash;
-use crate::judge::Package;
+use crate::judge::{Package, lists};
 use crate::memory::Name;
 use kilnyard_sign::Keyring;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -169,6 +169,11 @@ fn published(
     if all.is_dir() {
         let mut files = files::Files { root: repository, folder: &all, keyring, reads_all, findings };
         found.push(files.of_checksums()?);
+    }
+    let lists = repository.join("packages");
+    if lists.join(lists::FOLDER).join(lists::FILES[0]).is_file() {
+        let mut files = files::Files { root: repository, folder: &lists, keyring, reads_all, findings };
+        found.push(files.of_lists()?);
     }
     Ok(found)
 }

@@ -173,6 +173,20 @@ impl Client {
         }
     }
 
+    /// Signs packages of RPM by their headers: see [`Ask::Headers`].
+    ///
+    /// # Errors
+    /// The signer is away, refuses all of them, or has no key that can be used.
+    pub fn sign_headers(
+        &mut self,
+        packages: Vec<PackageText>,
+    ) -> Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
+        match self.ask(Ask::Headers { packages })? {
+            Answer::Packages { signatures, refusals } => Ok((signatures, refusals)),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Signs a generation.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ const REFUSALS_MAX: usize = 200;
 /// Architectures of packages that are for any.
 const FOR_ALL: [&str; 2] = ["all", "noarch"];
 
-/// What signed packages are remembered under, apart from the series of a repository.
+/// What packages that are signed one by one are remembered under, apart from the series of a repository.
 pub const SIGNED_PACKAGES: &str = "+PKG_HASH";
 
 /// A package of an index.
@@ -257,31 +257,31 @@ impl Court<'_> {
         }))
     }
 
-    /// Judges packages of a pkgsrc tree, each by the text of its blocks.
+    /// Judges packages of a pkgsrc tree, each by the text of its blocks, or of RPM, each by its header.
     ///
     /// # Errors
     /// The memory cannot be read.
-    pub fn judge_texts(&self, texts: &[PackageText]) -> Result<Judged, Fault> {
+    pub fn judge_texts(&self, form: Form, texts: &[PackageText]) -> Result<Judged, Fault> {
         self.check_policy(checksums::SERIES)?;
         let (mut packages, mut names) = (Vec::new(), HashSet::new());
         for text in texts {
-            let package = checksums::package_of(text).map_err(|reason| Fault::Refused(Rule::Text, reason))?;
+            let package = match form {
+                Form::Lists => lists::package_of(text),
+                _ => checksums::package_of(text),
+            };
+            let package = package.map_err(|reason| Fault::Refused(Rule::Text, reason))?;
             if !names.insert(package.name.clone()) {
                 let reason = format!("{} occurs twice", package.name.name);
                 return Err(Fault::Refused(Rule::Text, reason));
             }
             packages.push(package);
         }
+        lists::add_epochs(&mut packages);
         let builds: Vec<Build> = texts.iter().map(|text| text.build.clone()).collect();
         let new = (0..packages.len()).collect();
         let read = Read { date: self.now, packages, ..Read::default() };
-        let prepared = Prepared {
-            series: SIGNED_PACKAGES.to_owned(),
-            form: Form::Checksums,
-            indexes: Texts::new(),
-            read,
-            new,
-        };
+        let prepared =
+            Prepared { series: SIGNED_PACKAGES.to_owned(), form, indexes: Texts::new(), read, new };
         Ok(self.judge(&prepared, &builds)?)
     }
 
@@ -413,7 +413,8 @@ impl Court<'_> {
         if self.memory.is_replaced(self.name, series, &package.name, &package.listed)? {
             faults.push((Rule::Replayed, "this content was signed before, and replaced".to_owned()));
         } else {
-            faults.extend(self.faults_of_version(prepared, package)?);
+            let has_signature = found.is_some_and(|(_, built)| built.header.is_some());
+            faults.extend(self.faults_of_version(prepared, package, has_signature)?);
         }
         let owners = self.memory.owners(self.name, series, name)?;
         if let Some(owner) = owners.first().filter(|_| !owners.contains(&package.source)) {
@@ -447,25 +448,31 @@ impl Court<'_> {
         built: &Built,
     ) -> Result<Option<(Rule, String)>, MemoryError> {
         let fault = |reason: &str| Ok(Some((Rule::Worker, reason.to_owned())));
-        if prepared.form != Form::Checksums {
-            return if built.listed == built.sha256 { Ok(None) } else { fault("its digests differ") };
-        }
         // What is signed now was not signed before.
-        if !package.has_signature || prepared.series == SIGNED_PACKAGES {
+        if prepared.series == SIGNED_PACKAGES {
             return Ok(None);
         }
+        let signed = match (prepared.form, &built.header) {
+            (Form::Lists, Some(header)) => header,
+            (Form::Checksums, None) if package.has_signature => &built.listed,
+            (Form::Checksums, None) => return Ok(None),
+            _ if built.listed == built.sha256 && built.header.is_none() => return Ok(None),
+            _ => return fault("its digests differ"),
+        };
         let known = self.memory.known(self.name, SIGNED_PACKAGES, &package.name)?;
-        match known.is_some_and(|known| known.listed == built.listed && known.version == package.version) {
+        match known.is_some_and(|known| known.listed == *signed && known.version == package.version) {
             true => Ok(None),
             false => fault("its own signature was not made here"),
         }
     }
 
-    /// What is wrong with the version of a package.
+    /// What is wrong with the version of a package. A package of RPM that has a signature may get that of another key: its content is
+    /// that of its header, of which there is one for each version.
     fn faults_of_version(
         &self,
         prepared: &Prepared,
         package: &Package,
+        has_signature: bool,
     ) -> Result<Vec<(Rule, String)>, MemoryError> {
         let (series, form) = (&prepared.series, prepared.form);
         let known = self.memory.known(self.name, series, &package.name)?;
@@ -500,7 +507,9 @@ impl Court<'_> {
         if let Some(highest) = highest.filter(|highest| compare(form, &package.version, highest).is_lt()) {
             return Ok(vec![(Rule::VersionBelow, format!("{highest} was signed before"))]);
         }
+        let is_resigned = has_signature && *series != SIGNED_PACKAGES;
         let is_other = form != Form::Checksums
+            && !is_resigned
             && known.is_some_and(|known| {
                 compare(form, &known.version, &package.version).is_eq() && known.listed != package.listed
             });

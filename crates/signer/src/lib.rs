@@ -13,10 +13,8 @@
 //! - No signature leaves before its line of the account is on disk. (A killed signer may leave a line whose signature
 //!   did not arrive; asking again makes another line.)
 //! - It signs no digest and no text that it does not know the form of. The text of every signature says what it is:
-//!   `Release` names its fields, a list of checksums its files; a seal of the account begins with a word of its own.
+//!   `Release` names its fields, a list of checksums its files, a header of RPM begins as one; a seal of the account begins with a word of its own.
 //! - What it is sent is hostile: sizes and counts are bounded, nothing is run, no path is followed.
-//!
-//! Out of scope: signatures of RPM.
 //!
 //! Known downside: without `archives` in the policy, it believes the coordinator about which names a source declares; without
 //! `workers-only`, about all that workers sign. `docs/signing.md` says what a coordinator that lies can do.

@@ -64,6 +64,12 @@ pub enum Ask {
         /// The packages.
         packages: Vec<PackageText>,
     },
+    /// Sign packages of RPM, each by its main header. Each signature is one packet of OpenPGP by the first key of the repository, in
+    /// hexadecimal.
+    Headers {
+        /// The packages; their texts are the headers, in hexadecimal.
+        packages: Vec<PackageText>,
+    },
     /// Sign a `.dsc` or `.changes` file.
     Document {
         /// Its text.
@@ -190,8 +196,11 @@ pub struct Built {
     /// The SHA-256 of its file, in hexadecimal.
     pub sha256: String,
     /// The digest of its file as the index names it: SHA-256 in an apt repository; in one of pkgsrc, SHA-512, or the SHA-256 of the
-    /// text `+PKG_HASH` that its own signature signs.
+    /// text `+PKG_HASH` that its own signature signs; in one of RPM, SHA-256, after it got a signature.
     pub listed: String,
+    /// The SHA-256 of the header that its own signature signs, in an RPM repository; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
     /// The paths of its files, sorted; absent if they are not known.
     pub files: Option<Vec<String>>,
 }

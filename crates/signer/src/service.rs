@@ -3,7 +3,7 @@
 use crate::account::{self, Entry, seal_text};
 use crate::hash;
 use crate::judge::release::document;
-use crate::judge::{self, Court, Fault, Prepared, SIGNED_PACKAGES};
+use crate::judge::{self, Court, Fault, Prepared, SIGNED_PACKAGES, lists};
 use crate::keys::{Credentials, Keys, with_cause};
 use crate::memory::{Memory, MemoryError, Name, Remembered, Signed};
 use crate::message::{
@@ -11,7 +11,7 @@ use crate::message::{
 };
 use crate::policy::{POLICY, Policy, Repository};
 use crate::sources::{Vouchers, vouchers_of};
-use kilnyard_sign::{sign_clear, sign_detached};
+use kilnyard_sign::{sign_binary, sign_clear, sign_detached};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -126,7 +126,10 @@ impl Service {
                 }
                 _ => Ok(failed("no builds were asked for".to_owned())),
             },
-            Ask::Packages { packages } => self.packages(question, &repository, packages, now),
+            Ask::Packages { packages } => {
+                self.packages(question, &repository, (Form::Checksums, packages), now)
+            }
+            Ask::Headers { packages } => self.packages(question, &repository, (Form::Lists, packages), now),
             Ask::Document { text } => self.document(question, &repository, text, now),
         };
         answered.unwrap_or_else(|error| failed(format!("the signer failed to {}", with_cause(&error))))
@@ -339,11 +342,11 @@ impl Service {
         &mut self,
         question: &Question,
         repository: &Repository,
-        texts: &[PackageText],
+        (form, texts): (Form, &[PackageText]),
         now: i64,
     ) -> Result<Answer, MemoryError> {
         let name = &question.repository;
-        let judged = match self.court(name, repository, now).judge_texts(texts) {
+        let judged = match self.court(name, repository, now).judge_texts(form, texts) {
             Ok(judged) => judged,
             Err(Fault::Memory(error)) => return Err(error),
             Err(Fault::Refused(rule, reason)) => {
@@ -354,7 +357,7 @@ impl Service {
         let is_refused = |package: &account::Package| {
             refused.contains(&Name { name: package.name.clone(), variant: package.variant.clone() })
         };
-        let signed = self.signer_of_packages(repository, now).and_then(|(keys, sign)| {
+        let signed = self.signer_of_packages(repository, form, now).and_then(|(keys, sign)| {
             let sign = |(text, package): (&PackageText, &account::Package)| match is_refused(package) {
                 true => Ok(None),
                 false => sign(text.text.as_bytes()).map(Some),
@@ -398,8 +401,20 @@ impl Service {
     fn signer_of_packages<'a>(
         &'a self,
         repository: &Repository,
+        form: Form,
         now: i64,
     ) -> Result<(Vec<String>, Box<SignText<'a>>), String> {
+        if form == Form::Lists {
+            // A package of RPM has one signature.
+            let keys = self.keys.named(repository.keys.get(..1).unwrap_or_default())?;
+            let key = *keys.first().ok_or("the repository has no key")?;
+            let sign = move |text: &[u8]| {
+                let header = std::str::from_utf8(text).ok().and_then(lists::bytes_of).unwrap_or_default();
+                let packet = sign_binary(key, &header).map_err(|error| with_cause(&error))?;
+                Ok(packet.iter().map(|byte| format!("{byte:02x}")).collect())
+            };
+            return Ok((vec![key.fingerprint()], Box::new(sign)));
+        }
         if let Some(name) = &repository.package_key {
             let (key, _) = self.keys.of_packages(name, now)?;
             return Ok((vec![key.fingerprint()], Box::new(|text| key.sign(text))));

@@ -3,7 +3,7 @@
 use crate::hash;
 use crate::judge::Package;
 use crate::message::{Build, Built};
-use kilnyard_model::digests::{ENTRY, FILES, NAME, PKG_HASH, SHA512, VERSION, text_of_files};
+use kilnyard_model::digests::{ENTRY, FILES, HEADER, NAME, PKG_HASH, SHA512, VERSION, text_of_files};
 use kilnyard_model::provenance::Signed;
 use serde_json::Value;
 
@@ -48,7 +48,11 @@ pub fn check(
     let listed = &built.listed;
     let is_text = annotations[PKG_HASH] == listed.as_str();
     let is_file = *listed == built.sha256 || annotations[SHA512] == listed.as_str();
-    let is_listed = if package.has_signature { is_text } else { is_file };
+    let is_listed = match &built.header {
+        Some(header) => annotations[HEADER] == header.as_str(),
+        None if package.has_signature => is_text,
+        None => is_file,
+    };
     if !is_listed {
         return Err("its worker did not sign this content".to_owned());
     }

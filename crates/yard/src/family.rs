@@ -148,7 +148,7 @@ pub trait Family: Any + Debug + Send + Sync {
     fn target(&self) -> std::result::Result<Target, TargetError>;
 
     /// The digests of an output that indexes of the repository may name.
-    fn listed_digests(&self, output: &Output) -> Vec<String> {
+    fn listed_digests(&self, _yard: &Yard, output: &Output) -> Vec<String> {
         vec![output.sha256.clone()]
     }
 
@@ -467,6 +467,7 @@ impl Set {
         let mut terms = PublicationTerms {
             public_key: signing.public_armored().to_owned(),
             package_key: signing.public_of_packages().to_owned(),
+            fingerprint: signing.fingerprint(),
             ..Default::default()
         };
         let mut refused = self.0.sign_packages(yard, store, distfiles, &signing)?;
@@ -590,6 +591,8 @@ pub struct PublicationTerms {
     pub public_key: String,
     /// What verifies the signatures of packages that are signed one by one; empty if it is not known.
     pub package_key: String,
+    /// The fingerprint of the key that signs first.
+    pub fingerprint: String,
     /// Packages whose new outputs the signer refuses, by name and variant.
     pub withheld: HashSet<(String, String)>,
 }

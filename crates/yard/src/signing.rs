@@ -179,6 +179,17 @@ impl Signing {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_packages(packages)
     }
 
+    /// Signs packages of RPM: see [`Client::sign_headers`].
+    ///
+    /// # Errors
+    /// The signer refuses all of them, or cannot sign.
+    pub fn sign_headers(
+        &self,
+        packages: Vec<PackageText>,
+    ) -> std::result::Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_headers(packages)
+    }
+
     /// Shows the signer what vouches for the sources of packages: see [`Client::show_sources`].
     ///
     /// # Errors

@@ -127,7 +127,7 @@ fn sent_bytes() -> Result<u64> {
                 (0..size.div_ceil(signed::BLOCK_BYTES)).map(|block| digest(&block.to_string())).collect();
             let text = signed::text(&name, size as u64, &blocks);
             let (sha256, listed) = (digest("file")[..64].to_owned(), digest("text")[..64].to_owned());
-            let built = Built { sha256, listed, files: None };
+            let built = Built { sha256, listed, header: None, files: None };
             let source = format!("bench/{name}");
             let build = Build {
                 package: source.clone(),

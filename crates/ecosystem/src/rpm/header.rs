@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 /// What a header begins with, with its version.
-const MAGIC: [u8; 4] = [0x8e, 0xad, 0xe8, 0x01];
+pub(super) const MAGIC: [u8; 4] = [0x8e, 0xad, 0xe8, 0x01];
 /// The bytes before the index: the magic, four reserved ones, the number of tags, and the length of the data.
 pub(super) const INTRO_BYTES: u64 = 16;
 /// The bytes of an entry of the index.
@@ -102,7 +102,7 @@ fn broken(what: impl Into<String>) -> HeaderError {
 
 /// The type of a value (`rpmTagType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Number(usize),
     Text,
     Texts,
@@ -110,11 +110,12 @@ enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Value {
+pub(super) struct Value {
     kind: Kind,
     count: usize,
-    start: usize,
-    end: usize,
+    /// Where its bytes begin in the data, and where they end.
+    pub start: usize,
+    pub end: usize,
 }
 
 /// A header.
@@ -216,7 +217,7 @@ impl Header {
 }
 
 /// A value whose bytes are all there; `None` if they are not.
-fn value(data: &[u8], kind: u32, start: usize, count: usize) -> Option<Value> {
+pub(super) fn value(data: &[u8], kind: u32, start: usize, count: usize) -> Option<Value> {
     let rest = data.get(start..)?;
     let texts_end = |count: usize| {
         let mut end = 0;

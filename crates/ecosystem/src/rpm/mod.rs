@@ -2,7 +2,8 @@
 //!
 //! [`metadata`] reads what a repository says of itself; [`universe`] has its packages for the solver; [`check`] finds what
 //! cannot be installed or built; [`mock_cfg`] reads the configuration of mock. A [`Recipe`] is a source, [`Workshop`] a
-//! resolved set of them; [`package_file`] reads what a build made, and [`entry`] is how a repository lists it.
+//! resolved set of them; [`package_file`] reads what a build made, [`entry`] is how a repository lists it, and
+//! [`signature`] adds a signature to it.
 
 pub mod check;
 pub mod entry;
@@ -18,6 +19,7 @@ pub mod repository;
 mod rules;
 mod set;
 mod settings;
+pub mod signature;
 pub mod stages;
 pub mod universe;
 pub mod version;

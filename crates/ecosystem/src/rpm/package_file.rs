@@ -21,10 +21,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// The lead, which only has what identifies the file (`docs/manual/format_lead.md`).
-const LEAD_BYTES: u64 = 96;
+pub(super) const LEAD_BYTES: u64 = 96;
 const LEAD_MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
 /// `PGPHASHALGO_SHA256`.
-const SHA256_KIND: u64 = 8;
+pub(super) const SHA256_KIND: u64 = 8;
 /// Tags that say when or where a package was built, or follow from that.
 const VOLATILE: [u32; 11] = [
     tag::RELEASE,
@@ -55,6 +55,8 @@ pub struct PackageFile {
     pub header: Header,
     /// The first byte of the main header, and the byte after its last.
     pub header_range: (u64, u64),
+    /// The SHA-256 of the main header.
+    pub header_sha256: String,
     /// The SHA-256 of the file.
     pub sha256: String,
     /// The size of the file.
@@ -102,7 +104,9 @@ impl PackageFile {
         let padding = signatures.bytes().next_multiple_of(8) - signatures.bytes();
         input.read_exact(&mut [0; 8][..padding as usize])?;
         let start = LEAD_BYTES + signatures.bytes() + padding;
-        let header = Header::read(&mut input)?;
+        let mut of_header = Hashing::<_, Sha256>::new(input);
+        let header = Header::read(&mut of_header)?;
+        let (header_sha256, input) = of_header.finish();
         let end = start + header.bytes();
         let mut payload = Hashing::<_, Sha256>::new(input);
         io::copy(&mut payload, &mut io::sink())?;
@@ -115,7 +119,15 @@ impl PackageFile {
         let paths = paths(&header)?;
         check_bounds(&header, paths.len(), bounds)?;
         let content = content(&header);
-        Ok(PackageFile { header, header_range: (start, end), sha256, size_bytes, content, paths })
+        Ok(PackageFile {
+            header,
+            header_range: (start, end),
+            header_sha256,
+            sha256,
+            size_bytes,
+            content,
+            paths,
+        })
     }
 
     /// The paths of its files, sorted and without a slash in front; folders may be those of many packages. A source package

@@ -3,10 +3,10 @@
 use super::entry::Entry;
 use super::header::tag;
 use super::package_file::PackageFile;
-use super::stages;
+use super::{signature, stages};
 use crate::archive::{OutputBounds, refusal};
 use crate::{CollectError, Layering, Manager, Stack, files_digest, hash_of};
-use kilnyard_model::digests::{ENTRY, FILES};
+use kilnyard_model::digests::{ENTRY, FILES, HEADER};
 use kilnyard_model::order::{CommandOrder, Dependency, FamilyOrder, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -53,7 +53,8 @@ pub fn output_of(path: &Path, bounds: OutputBounds) -> Result<Output, CollectErr
         file,
         digests: BTreeMap::from([
             (FILES.to_owned(), files_digest(&read.files())),
-            (ENTRY.to_owned(), hash_of(description.trim_end())),
+            (ENTRY.to_owned(), hash_of(&signature::masked(description.trim_end()))),
+            (HEADER.to_owned(), read.header_sha256.clone()),
         ]),
         sha256: read.sha256,
         size_bytes: read.size_bytes,

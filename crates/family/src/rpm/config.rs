@@ -47,6 +47,9 @@ pub struct Rpm {
     /// Whether `%check` runs.
     #[serde(default = "yes")]
     pub checks: bool,
+    /// Whether published packages have signatures of their own.
+    #[serde(default = "yes")]
+    pub sign_packages: bool,
     /// Further macros: a name, a space, and the value.
     #[serde(default)]
     pub macros: Vec<String>,
@@ -212,6 +215,7 @@ repositories = [
 {dist}
 # version-suffix = ".bk"           # before the number of a rebuild, which follows %dist
 # checks = false                   # leave %check out
+# sign-packages = false            # publish packages without signatures of their own, for gpgcheck=0
 # macros = ["_lto_cflags %{{nil}}"]  # further macros, for all
 "#,
             release = quoted(&self.release),

@@ -1,9 +1,11 @@
 //! The repository of an RPM yard: all packages with lists, signed with the yard's key, for dnf and similar tools.
 
 use super::Rpm;
+use super::signed::{self, Facts, SignedPackages};
+use kilnyard_ecosystem::rpm::universe::Package;
 use kilnyard_ecosystem::rpm::{
     Entry, Lists, POOL, PackageFile, SOURCE, Settings, Workshop, described, listed_name, output_of,
-    repository,
+    repository, signature,
 };
 use kilnyard_ecosystem::{Ecosystem, OutputBounds};
 use kilnyard_mirror::{FileStore, Sha256Hex};
@@ -24,6 +26,11 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "packages";
 /// Entries of packages by the SHA-256 of their files, so that no file is read again.
 const KEPT: &str = "state/entries";
+
+/// The repository of packages.
+pub fn packages_folder(yard: &Yard) -> PathBuf {
+    yard.repository().join(FOLDER)
+}
 
 /// The published lists; none before the first publication.
 fn published(yard: &Yard) -> Result<Option<Lists>> {
@@ -75,30 +82,36 @@ pub fn make<'a>(
             Some(((listed_name(&package), package.architecture.to_string()), entry))
         })
         .collect();
+    let signed = SignedPackages::of(yard, &terms.fingerprint);
     let (mut entries, mut files, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
     for row in &outputs {
         let output = &row.output;
         let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
         let is_withheld = terms.withholds(output, &output.architecture);
-        let entry = match distfiles.size_bytes(&hash) == Some(output.size_bytes) && !is_withheld {
-            true => entry(yard, output, &distfiles.path(&hash)),
-            false => None,
+        let is_there = distfiles.size_bytes(&hash) == Some(output.size_bytes);
+        let found = match &signed {
+            _ if !is_there || is_withheld => None,
+            Some(signed) => signed.facts(output).map(|facts| {
+                let Facts { sha256, size_bytes, entry } = facts;
+                let (folder, file) = (signed.pool.clone(), signed.path(output));
+                (entry, ListedFile { folder, name: output.file.clone(), file, sha256, size_bytes })
+            }),
+            None => entry(yard, output, &distfiles.path(&hash)).map(|entry| {
+                let (sha256, size_bytes) = (output.sha256.clone(), output.size_bytes);
+                let (folder, file) = (POOL.to_owned(), distfiles.path(&hash));
+                (entry, ListedFile { folder, name: output.file.clone(), file, sha256, size_bytes })
+            }),
         };
-        if let Some(entry) = entry {
-            files.push(ListedFile {
-                folder: POOL,
-                name: output.file.clone(),
-                file: distfiles.path(&hash),
-                sha256: output.sha256.clone(),
-                size_bytes: output.size_bytes,
-            });
+        if let Some((entry, file)) = found {
             entries.push(entry);
+            files.push(file);
             continue;
         }
         // What is published stays in its place.
         let stays = by_name.get(&(output.name.clone(), output.architecture.clone()));
         let stays = stays.and_then(|entry| published_file(yard, entry));
-        if !is_withheld {
+        // What is there and not signed was refused.
+        if !is_withheld && !is_there {
             let file = stays.as_ref().map(|(_, file)| file.name.as_str());
             remarks.push(broken_output_note(output, &row.package, file));
         }
@@ -116,18 +129,19 @@ pub fn make<'a>(
         lists: lists.into_iter().map(|list| (list.name, list.content)).collect(),
         text: (repository::TOP, top),
     };
-    let at = yard.repository();
+    let (at, is_signed) = (yard.repository(), signed.is_some());
     let planned = plan_lists(&at, &files, lists, &terms.public_key);
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
-        builds: Box::new(SourceBuilds { store, distfiles, outputs }),
+        builds: Box::new(SourceBuilds { store, distfiles, outputs, signed }),
         packages,
         remarks,
         line_for: "a file in /etc/yum.repos.d",
         line: format!(
-            "[kilnyard]\n  name=Kilnyard\n  baseurl=file://{0}/{FOLDER}\n  repo_gpgcheck=1\n  gpgcheck=0\n  \
+            "[kilnyard]\n  name=Kilnyard\n  baseurl=file://{0}/{FOLDER}\n  repo_gpgcheck=1\n  gpgcheck={1}\n  \
              gpgkey=file://{0}/{KEYRING_FILE}",
-            at.display()
+            at.display(),
+            u8::from(is_signed),
         ),
     })
 }
@@ -165,16 +179,18 @@ fn forget_others(yard: &Yard, outputs: &[OutputRow]) {
 fn published_file(yard: &Yard, entry: &str) -> Option<(Entry, ListedFile)> {
     let package = described(entry)?;
     let path: PathBuf = yard.repository().join(FOLDER).join(&*package.location);
-    let output =
-        output_of(&path, OutputBounds::WIDEST).ok().filter(|output| *output.sha256 == *package.digest)?;
     let file = PackageFile::read(&path, OutputBounds::WIDEST).ok()?;
+    if *file.sha256 != *package.digest {
+        return None;
+    }
     let made = Entry::new(&file, &package.location);
+    let folder = package.location.rsplit_once('/').map_or("", |(folder, _)| folder);
     let listed = ListedFile {
-        folder: POOL,
-        name: output.file,
+        folder: folder.to_owned(),
+        name: path.file_name()?.to_str()?.to_owned(),
         file: path,
-        sha256: output.sha256,
-        size_bytes: output.size_bytes,
+        sha256: file.sha256,
+        size_bytes: file.size_bytes,
     };
     Some((Entry { primary: entry.to_owned(), ..made }, listed))
 }
@@ -184,19 +200,13 @@ pub fn recover(yard: &Yard, rpm: &Rpm, store: &dyn Store, distfiles: &FileStore)
     let settings = super::set::settings(yard, rpm)?;
     let mut recovered = Recovered::default();
     let lists = published(yard)?.unwrap_or_default();
+    let scratch = tempfile::tempdir_in(yard.path("state")).context(Kind::Machine, "make a folder")?;
     let mut of_source: BTreeMap<String, Vec<Output>> = BTreeMap::new();
     for package in lists.entries().filter_map(described) {
-        let path = yard.repository().join(FOLDER).join(&*package.location);
-        let output = match output_of(&path, OutputBounds::WIDEST) {
-            Ok(output) if *output.sha256 == *package.digest => output,
-            Ok(_) => {
-                recovered
-                    .remarks
-                    .push(format!("{} is lost: it is another file than the list says", package.location));
-                continue;
-            }
-            Err(error) => {
-                recovered.remarks.push(format!("{} is lost: {error}", package.location));
+        let (path, output) = match built(yard, &package, scratch.path()) {
+            Ok(found) => found,
+            Err(why) => {
+                recovered.remarks.push(format!("{} is lost: {why}", package.location));
                 continue;
             }
         };
@@ -236,11 +246,28 @@ pub fn recover(yard: &Yard, rpm: &Rpm, store: &dyn Store, distfiles: &FileStore)
     Ok(recovered)
 }
 
+/// A published package as it was built, without its signature: its file, which may be in `scratch`, and what it says.
+fn built(yard: &Yard, package: &Package, scratch: &Path) -> std::result::Result<(PathBuf, Output), String> {
+    let path = packages_folder(yard).join(&*package.location);
+    let file = PackageFile::read(&path, OutputBounds::WIDEST).map_err(|error| error.to_string())?;
+    if *file.sha256 != *package.digest {
+        return Err("it is another file than the list says".to_owned());
+    }
+    let plain = scratch.join(path.file_name().unwrap_or_default());
+    let path = match signature::unsign(&path, &plain).map_err(|error| error.to_string())? {
+        Some(_) => plain,
+        None => path,
+    };
+    let output = output_of(&path, OutputBounds::WIDEST).map_err(|error| error.0)?;
+    Ok((path, output))
+}
+
 /// The builds that packages of the repository are from, for the signer.
 struct SourceBuilds<'a> {
     store: &'a dyn Store,
     distfiles: &'a FileStore,
     outputs: Vec<OutputRow>,
+    signed: Option<SignedPackages>,
 }
 
 impl Sources for SourceBuilds<'_> {
@@ -281,7 +308,10 @@ impl SourceBuilds<'_> {
                 }
                 false => None,
             };
-            outputs.push(Built { sha256: output.sha256.clone(), listed: output.sha256.clone(), files });
+            let facts = self.signed.as_ref().and_then(|signed| signed.facts(output));
+            let header = facts.as_ref().map(|_| signed::header_of(self.distfiles, output)).transpose()?;
+            let listed = facts.map_or_else(|| output.sha256.clone(), |facts| facts.sha256);
+            outputs.push(Built { sha256: output.sha256.clone(), listed, header, files });
         }
         Ok(Build {
             source: source.to_owned(),

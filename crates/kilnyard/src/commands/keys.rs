@@ -374,7 +374,7 @@ fn check(yard: &Yard, folder: &Path, reads_all: bool, as_json: bool) -> Result<E
         let store = target.store()?;
         for row in store.outputs().map_err(store_error)? {
             let digests = outputs.entry(row.output.name.clone()).or_default();
-            digests.extend(yard.config.family.listed_digests(&row.output));
+            digests.extend(yard.config.family.listed_digests(&target, &row.output));
         }
     }
     let found = audit(&account, keyring.as_ref(), &yard.repository(), Some(&outputs), reads_all);

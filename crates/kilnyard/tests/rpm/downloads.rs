@@ -1,6 +1,6 @@
 //! Sources that are downloaded, by the lists of dist-git.
 
-use crate::builds::{Yard, real};
+use crate::builds::{Yard, pool, real};
 use crate::support::server::{Manner, Server};
 use crate::support::trials::{Case, case};
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ fn files_with_digests_are_downloaded() {
     server.behave("/late-1.0.tar", None);
     yard.run(&["scan"]).exits(0).says(&["fetching late-1.0.tar of late"]);
     yard.run(&["build"]).says(&["built late 1.0-1.kt1.bk1", "3 up-to-date"]);
-    let built = yard.folder.path().join("yard/repository/packages/Packages/direct-1.0-1.kt1.bk1.src.rpm");
+    let built = pool(&yard.repository()).join("direct-1.0-1.kt1.bk1.src.rpm");
     let said = Command::new("rpm").args(["-qpl", "--nosignature"]).arg(built).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&said.stdout), "direct-1.0.tar\ndirect.spec\n");
     // What was fetched once is not fetched again; a new digest is noticed.

@@ -8,6 +8,7 @@ mod builds;
 mod check;
 mod downloads;
 mod generated;
+mod signatures;
 
 use support::{has, is_root, trials};
 
@@ -18,6 +19,7 @@ fn main() {
     cases.extend(builds::cases(has_builders));
     cases.extend(bootstrap::cases(has_builders));
     cases.extend(generated::cases(has_builders));
+    cases.extend(signatures::cases(has_builders));
     cases.extend(downloads::cases(has_builders));
     trials::run(cases, 2, || {});
 }

@@ -16,7 +16,7 @@ fn file(folder: &Path, name: &str) -> ListedFile {
     let file = folder.join("files").join(digest(name));
     write(&file, name.as_bytes());
     ListedFile {
-        folder: "Packages",
+        folder: "Packages".to_owned(),
         name: name.to_owned(),
         file,
         sha256: digest(name),

@@ -3,7 +3,8 @@
 use super::Published;
 use crate::hash;
 use crate::judge::checksums::{self, SUMMARY};
-use crate::judge::release;
+use crate::judge::{lists, release};
+use crate::message::{Form, Generation};
 use kilnyard_ecosystem::debian::deb822;
 use kilnyard_publish::Checksum;
 use kilnyard_sign::Keyring;
@@ -112,6 +113,36 @@ impl Files<'_> {
             Ok(Ok(packages)) => published.packages = packages,
             Ok(Err(reason)) => self.findings.push(format!("{series}: {reason}")),
             Err(error) => self.findings.push(format!("{series}: {SUMMARY} cannot be read: {error}")),
+        }
+        Ok(published)
+    }
+
+    /// A repository with lists.
+    pub fn of_lists(&mut self) -> io::Result<Published> {
+        let series = lists::SERIES.to_owned();
+        let folder = self.folder.join(lists::FOLDER);
+        let text = fs_err::read_to_string(folder.join(lists::FILES[0]))?;
+        let signature = fs_err::read_to_string(folder.join(lists::FILES[1])).unwrap_or_default();
+        let mut published = Published { series: series.clone(), text, signature, packages: Vec::new() };
+        let indexes = match lists::texts(&published.text, &folder) {
+            Ok(indexes) => indexes,
+            Err(error) => {
+                self.findings.push(format!("{series}: a list cannot be read: {error}"));
+                return Ok(published);
+            }
+        };
+        for (location, size, sha256) in lists::files(&indexes) {
+            self.compare(&series, &location, &self.folder.join(&location), size, &Checksum::Sha256(sha256));
+        }
+        let generation = Generation {
+            series: series.clone(),
+            form: Form::Lists,
+            text: published.text.clone(),
+            indexes: Vec::new(),
+        };
+        match lists::read(&generation, &indexes, 0) {
+            Ok(read) => published.packages = read.packages,
+            Err(reason) => self.findings.push(format!("{series}: {reason}")),
         }
         Ok(published)
     }

@@ -2,9 +2,10 @@
 
 use super::{Package, Read};
 use crate::memory::Name;
-use crate::message::Generation;
+use crate::message::{Generation, PackageText};
 use kilnyard_ecosystem::rpm::metadata::ListedFiles;
 use kilnyard_ecosystem::rpm::relation::Relation;
+use kilnyard_ecosystem::rpm::signature::{describe, masked};
 use kilnyard_ecosystem::rpm::version::Evr;
 use kilnyard_ecosystem::rpm::{Lists, SOURCE, described, listed_name, repository};
 use std::cmp::Ordering;
@@ -13,7 +14,7 @@ use std::io;
 use std::path::Path;
 
 /// The only series of such a repository.
-const SERIES: &str = "packages";
+pub const SERIES: &str = "packages";
 
 /// Compares two versions.
 pub fn compare(left: &str, right: &str) -> Ordering {
@@ -29,6 +30,8 @@ pub fn texts(text: &str, folder: &Path) -> io::Result<BTreeMap<String, String>> 
     read.map(|lists| lists.0).map_err(io::Error::other)
 }
 
+/// The folder of the text, of its signature and of the lists, in the repository.
+pub const FOLDER: &str = repository::FOLDER;
 /// The names of the text and of its signature.
 pub const FILES: [&str; 2] = [repository::TOP, "repomd.xml.asc"];
 
@@ -61,19 +64,7 @@ pub fn read(generation: &Generation, indexes: &BTreeMap<String, String>, now: i6
         package.rest = format!("{of_files}{of_changes}");
         read.packages.push(package);
     }
-    // A package names the file of its source, which has no epoch: its source package says it.
-    let sources: BTreeMap<String, String> = read
-        .packages
-        .iter()
-        .filter(|package| package.name.variant == SOURCE)
-        .map(|package| (package.source.clone(), package.version.clone()))
-        .collect();
-    for package in &mut read.packages {
-        let whole = sources.get(&package.source);
-        if let Some(whole) = whole.filter(|whole| without_epoch(whole) == package.source_version) {
-            package.source_version.clone_from(whole);
-        }
-    }
+    add_epochs(&mut read.packages);
     let digests: Vec<&str> = read.packages.iter().map(|package| package.listed.as_str()).collect();
     // Each list has the same packages, and nothing that its entries hide: what is between them would be no part of one.
     for kind in indexes.keys() {
@@ -87,6 +78,85 @@ pub fn read(generation: &Generation, indexes: &BTreeMap<String, String>, now: i6
         }
     }
     Ok(read)
+}
+
+/// The path, the size and the SHA-256 of each file that the first list has.
+pub fn files(indexes: &BTreeMap<String, String>) -> Vec<(String, u64, String)> {
+    let lists = Lists(indexes.clone());
+    let packages = lists.entries().filter_map(described);
+    packages.map(|one| (one.location.to_string(), one.size_bytes, one.digest.to_string())).collect()
+}
+
+/// Adds the epochs of sources: a package names the file of its source, which has none, and its source package says it.
+pub fn add_epochs(packages: &mut [Package]) {
+    let sources: BTreeMap<String, String> = packages
+        .iter()
+        .filter(|package| package.name.variant == SOURCE)
+        .map(|package| (package.source.clone(), package.version.clone()))
+        .collect();
+    for package in packages {
+        let whole = sources.get(&package.source);
+        if let Some(whole) = whole.filter(|whole| without_epoch(whole) == package.source_version) {
+            package.source_version.clone_from(whole);
+        }
+    }
+}
+
+/// The bytes of a text in hexadecimal.
+pub fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
+    let pair = |pair: &[u8]| Some(digit(&pair[0])? << 4 | digit(&pair[1])?);
+    text.len().is_multiple_of(2).then(|| text.as_bytes().chunks_exact(2).map(pair).collect())?
+}
+
+/// The package that a header describes.
+///
+/// # Errors
+/// It is none, or is not that of the file.
+pub fn package_of(text: &PackageText) -> Result<Package, String> {
+    let fault = |why: &str| format!("the header of {} {why}", text.file.escape_debug());
+    let bytes = bytes_of(&text.text).ok_or_else(|| fault("is no hexadecimal text"))?;
+    let header = describe(&bytes).map_err(|error| fault(&error.to_string()))?;
+    let plain = without_epoch(&header.version);
+    if text.file != format!("{}-{plain}.{}.rpm", header.name, header.architecture) {
+        return Err(fault("is of another package"));
+    }
+    let (source, source_version) =
+        source_of(&header.source, &header.name, plain).ok_or_else(|| fault("names no source"))?;
+    let name = match header.architecture == SOURCE {
+        true => format!("{}.{SOURCE}", header.name),
+        false => header.name,
+    };
+    let listed = crate::hash(&bytes);
+    // Its build has this output alone.
+    if !matches!(&text.build.outputs[..], [built] if built.header.as_ref() == Some(&listed) && built.listed == listed)
+    {
+        return Err(fault("is not that of its build"));
+    }
+    Ok(Package {
+        name: Name { name, variant: header.architecture },
+        version: header.version,
+        source,
+        source_version,
+        file: text.file.clone(),
+        listed,
+        has_signature: true,
+        entry: String::new(),
+        yields_to: Vec::new(),
+        files: None,
+        rest: String::new(),
+    })
+}
+
+/// The name and the version of a source, by the file of its package: `NAME-VERSION-RELEASE.src.rpm`. A source package has none,
+/// and is its own.
+fn source_of(file: &str, name: &str, version: &str) -> Option<(String, String)> {
+    if file.is_empty() {
+        return Some((name.to_owned(), version.to_owned()));
+    }
+    let mut parts = file.strip_suffix(".src.rpm")?.rsplitn(3, '-');
+    let (release, version, name) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((name.to_owned(), format!("{version}-{release}")))
 }
 
 fn without_epoch(version: &str) -> &str {
@@ -104,19 +174,7 @@ fn package(entry: &str) -> Result<Package, String> {
     if file != format!("{}-{plain}.{}.rpm", package.name, package.architecture) {
         return Err(format!("{name} {version} has a file of another package: {file}"));
     }
-    // NAME-VERSION-RELEASE.src.rpm.
-    let (source, source_version) = match package.source.is_empty() {
-        true => (package.name.to_string(), plain.to_owned()),
-        false => {
-            let whole = package.source.strip_suffix(".src.rpm").ok_or_else(fault)?;
-            let mut parts = whole.rsplitn(3, '-');
-            let (Some(release), Some(of_source), Some(name)) = (parts.next(), parts.next(), parts.next())
-            else {
-                return Err(fault());
-            };
-            (name.to_owned(), format!("{of_source}-{release}"))
-        }
-    };
+    let (source, source_version) = source_of(&package.source, &package.name, plain).ok_or_else(fault)?;
     let plain_names = package.conflicts.iter().flatten().filter_map(|relation| match relation {
         Relation::Plain(capability) => Some(capability.name.to_string()),
         _ => None,
@@ -130,7 +188,7 @@ fn package(entry: &str) -> Result<Package, String> {
         file,
         listed: package.digest.to_string(),
         has_signature: false,
-        entry: crate::hash(entry.trim_end().as_bytes()),
+        entry: crate::hash(masked(entry.trim_end()).as_bytes()),
         yields_to: plain_names.chain(replaced).collect(),
         files: None,
         rest: String::new(),

@@ -220,7 +220,8 @@ fn no_signed_package_slips_through() {
 fn tree_package(name: &str, block: u8) -> PackageText {
     let text = kilnyard_ecosystem::pkgsrc::signed::text(name, 1, &[format!("{block:02x}").repeat(64)]);
     let (base, _) = name.rsplit_once('-').unwrap();
-    let built = Built { sha256: hash(name.as_bytes()), listed: hash(text.as_bytes()), files: None };
+    let built =
+        Built { sha256: hash(name.as_bytes()), listed: hash(text.as_bytes()), header: None, files: None };
     let (source, package) = (format!("cat/{base}"), format!("cat/{base}"));
     let build =
         Build { source, package, declared: vec![base.to_owned()], outputs: vec![built], statement: None };

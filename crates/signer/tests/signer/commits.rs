@@ -181,7 +181,8 @@ fn a_signed_commit_says_what_its_source_declares() {
 /// The rule by which a package of a tree is refused.
 fn ask(signer: &mut Signer, path: &str, name: &str) -> Option<Rule> {
     let text = kilnyard_ecosystem::pkgsrc::signed::text(name, 1, &["01".repeat(64)]);
-    let built = Built { sha256: hash(name.as_bytes()), listed: hash(text.as_bytes()), files: None };
+    let built =
+        Built { sha256: hash(name.as_bytes()), listed: hash(text.as_bytes()), header: None, files: None };
     let build = Build {
         source: path.to_owned(),
         package: path.to_owned(),

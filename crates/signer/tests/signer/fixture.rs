@@ -129,7 +129,12 @@ pub fn builds(debs: &[Deb]) -> Vec<Build> {
         declared: debs.iter().map(|deb| deb.name.clone()).collect(),
         outputs: debs
             .iter()
-            .map(|deb| Built { sha256: deb.digest(), listed: deb.digest(), files: Some(deb.files.clone()) })
+            .map(|deb| Built {
+                sha256: deb.digest(),
+                listed: deb.digest(),
+                header: None,
+                files: Some(deb.files.clone()),
+            })
             .collect(),
         statement: None,
     };

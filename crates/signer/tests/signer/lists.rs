@@ -46,14 +46,19 @@ impl Rpm {
             source: self.name.to_owned(),
             package: self.name.to_owned(),
             declared: vec![self.name.to_owned()],
-            outputs: vec![Built { sha256: self.digest(), listed: self.digest(), files: Some(files) }],
+            outputs: vec![Built {
+                sha256: self.digest(),
+                listed: self.digest(),
+                header: None,
+                files: Some(files),
+            }],
             statement: None,
         }
     }
 }
 
 /// A generation with these texts of lists.
-fn generation(lists: &Lists) -> Generation {
+pub fn generation(lists: &Lists) -> Generation {
     let whole = |(kind, text): (&String, &String)| Change {
         path: kind.clone(),
         base: None,
@@ -86,7 +91,7 @@ fn ask(signer: &mut Signer, lists: &Lists, builds: Vec<Build>) -> Answer {
 }
 
 #[track_caller]
-fn is_signed(answer: &Answer) {
+pub fn is_signed(answer: &Answer) {
     assert!(matches!(answer, Answer::Signed { .. }), "{answer:#?}");
 }
 

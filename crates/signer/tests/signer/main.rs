@@ -5,6 +5,7 @@ mod archives;
 mod attacks;
 mod commits;
 mod fixture;
+mod headers;
 mod keys;
 mod lists;
 mod tokens;

@@ -70,7 +70,7 @@ impl SourceBuilds<'_> {
             // What cannot be read has no list, and the signer decides.
             let read = deb_file::read(&self.distfiles.path(&Sha256Hex::parse(&sha256)?));
             let files = read.ok().map(|deb| deb.paths);
-            Ok(Built { listed: sha256.clone(), sha256, files })
+            Ok(Built { listed: sha256.clone(), sha256, header: None, files })
         };
         Ok(Build {
             source: source.to_owned(),

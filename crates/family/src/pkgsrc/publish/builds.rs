@@ -109,6 +109,7 @@ impl PackageBuilds<'_> {
             package: row.package.clone(),
             declared: vec![output.name.clone()],
             outputs: vec![Built {
+                header: None,
                 sha256: output.sha256.clone(),
                 listed: listed.to_owned(),
                 files: Some(files),

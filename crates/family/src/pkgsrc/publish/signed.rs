@@ -210,7 +210,7 @@ fn text_of(statement: Option<Signed>, distfiles: &FileStore, row: &OutputRow) ->
         None => of_blocks(&read_blocks(distfiles, output)?),
     };
     let source = output.description.lines().find_map(|line| line.strip_prefix("PKGPATH="));
-    let built = Built { sha256: output.sha256.clone(), listed: hash_of(&text), files: None };
+    let built = Built { sha256: output.sha256.clone(), listed: hash_of(&text), header: None, files: None };
     Ok(PackageText {
         text,
         file: output.file.clone(),

@@ -1,0 +1,266 @@
+//! Signed packages: package files whose main header is signed, as `rpm` and `dnf` verify them with `gpgcheck=1`. They are kept in the
+//! yard, so that a package that has not changed is not signed again: another signature would make it another file.
+
+use super::Rpm;
+use kilnyard_ecosystem::Ecosystem;
+use kilnyard_ecosystem::OutputBounds;
+use kilnyard_ecosystem::rpm::{Entry, POOL, PackageFile, Workshop, signature};
+use kilnyard_mirror::{FileStore, Sha256Hex};
+use kilnyard_model::digests::HEADER;
+use kilnyard_model::order::Output;
+use kilnyard_signer::judge::lists::bytes_of;
+use kilnyard_signer::message::{Build, Built, PackageText};
+use kilnyard_store::{OutputRow, Store};
+use kilnyard_yard::error::{Context, Error, Kind, Result};
+use kilnyard_yard::family::RefusedPackage;
+use kilnyard_yard::files::write_whole;
+use kilnyard_yard::signing::Signing;
+use kilnyard_yard::yard::{Yard, store_error};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folder of signed packages in the yard. Below it, there is one for each key.
+const FOLDER: &str = "signed";
+/// The ending of the file that has what is known of a signed package.
+const FACTS: &str = "facts";
+/// The packages, and the bytes of headers in hexadecimal, of one question to the signer.
+const BATCH: usize = 500;
+const BATCH_BYTES: usize = 64 << 20;
+/// The digits of a fingerprint that name a folder of the repository.
+const DIGITS: usize = 16;
+
+/// A signed package as the lists have it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Facts {
+    /// The SHA-256 of the signed file.
+    pub sha256: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Its entries.
+    pub entry: Entry,
+}
+
+/// The packages that are signed with one key. A file with facts is complete and on disk.
+#[derive(Debug)]
+pub struct SignedPackages {
+    folder: PathBuf,
+    /// The folder of the files in the repository. A file that gets the signature of another key has another path, since a path has
+    /// one content for ever.
+    pub pool: String,
+}
+
+/// Whether published packages have signatures of their own.
+fn signs(yard: &Yard) -> bool {
+    yard.config.family.of::<Rpm>().is_some_and(|rpm| rpm.sign_packages)
+}
+
+impl SignedPackages {
+    /// Those with the key of this fingerprint; `None` if the yard does not sign packages.
+    pub fn of(yard: &Yard, fingerprint: &str) -> Option<SignedPackages> {
+        let short = fingerprint.get(..DIGITS).unwrap_or(fingerprint).to_ascii_lowercase();
+        signs(yard).then(|| SignedPackages {
+            folder: yard.path(FOLDER).join(&short),
+            pool: format!("{POOL}/{short}"),
+        })
+    }
+
+    /// The signed file of an output.
+    pub fn path(&self, output: &Output) -> PathBuf {
+        self.folder.join(&output.sha256)
+    }
+
+    /// What is known of the signed file of an output; `None` if there is none.
+    pub fn facts(&self, output: &Output) -> Option<Facts> {
+        let path = self.path(output);
+        let text = std::fs::read(path.with_extension(FACTS)).ok()?;
+        let facts: Facts = serde_json::from_slice(&text).ok()?;
+        // Another version of Kilnyard may have described it in other words.
+        let is_own = signature::masked(&facts.entry.primary) == signature::masked(&output.description);
+        let has_size = fs_err::metadata(&path).is_ok_and(|file| file.len() == facts.size_bytes);
+        (is_own && has_size).then_some(facts)
+    }
+
+    /// Gives a signed file its name, once it is on disk.
+    fn keep(&self, output: &Output, staged: &Path) -> Result<()> {
+        let failed = || format!("keep the signed package {}", output.file);
+        let file = PackageFile::read(staged, OutputBounds::WIDEST).context(Kind::Machine, failed())?;
+        let location = format!("{}/{}", self.pool, output.file);
+        let entry = Entry::new(&file, &location);
+        // The words of the output's description are those that its worker signed.
+        let primary = signature::described_as(&output.description, &entry.primary);
+        let facts =
+            Facts { sha256: file.sha256, size_bytes: file.size_bytes, entry: Entry { primary, ..entry } };
+        let path = self.path(output);
+        let sync = || -> io::Result<()> {
+            fs_err::File::open(staged)?.sync_all()?;
+            fs_err::rename(staged, &path)
+        };
+        sync().context(Kind::Machine, failed())?;
+        let text = serde_json::to_vec(&facts).or_internal("write what is known of a signed package")?;
+        write_whole(&path.with_extension(FACTS), &text)
+    }
+
+    /// Removes the files of all other outputs, and those of other keys.
+    fn forget_others(&self, outputs: &[OutputRow]) -> io::Result<()> {
+        let needed: HashSet<&str> = outputs.iter().map(|row| row.output.sha256.as_str()).collect();
+        for entry in fs_err::read_dir(self.folder.parent().unwrap_or(&self.folder))? {
+            let path = entry?.path();
+            if path != self.folder {
+                fs_err::remove_dir_all(path)?;
+            }
+        }
+        for entry in fs_err::read_dir(&self.folder)? {
+            let path = entry?.path();
+            if !path.file_stem().is_some_and(|name| needed.contains(&*name.to_string_lossy())) {
+                fs_err::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Signs the outputs that have no signed file yet. Returns those that the signer refuses.
+///
+/// # Errors
+/// The signer is away or cannot sign, or a file cannot be read or written.
+pub fn sign_missing(
+    yard: &Yard,
+    workshop: &Workshop,
+    store: &dyn Store,
+    distfiles: &FileStore,
+    signing: &Signing,
+) -> Result<Vec<RefusedPackage>> {
+    let Some(signed) = SignedPackages::of(yard, &signing.fingerprint()) else { return Ok(Vec::new()) };
+    fs_err::create_dir_all(&signed.folder).context(Kind::Machine, "make the folder of signed packages")?;
+    let mut outputs = store.outputs().map_err(store_error)?;
+    outputs.retain(|row| {
+        let hash = Sha256Hex::parse(&row.output.sha256);
+        let is_there = hash.is_ok_and(|hash| distfiles.size_bytes(&hash) == Some(row.output.size_bytes));
+        is_there && workshop.graph().find(&row.package).is_some()
+    });
+    // The source package of a build says the epoch of the others, so that they are shown together.
+    let mut builds: BTreeMap<&str, Vec<&OutputRow>> = BTreeMap::new();
+    for row in &outputs {
+        builds.entry(&row.package).or_default().push(row);
+    }
+    let mut refused = Vec::new();
+    let (mut texts, mut rows) = (Vec::new(), Vec::new());
+    for (package, of_build) in builds {
+        let is_missing = |row: &&OutputRow| {
+            signed.facts(&row.output).is_none() && take_published(yard, &signed, &row.output).is_err()
+        };
+        // All are tried, so that each that is published is taken.
+        if of_build.iter().copied().filter(|row| is_missing(row)).count() == 0 {
+            continue;
+        }
+        let statement = store.provenance(package).map_err(store_error)?.map(|found| found.signed);
+        for row in of_build {
+            texts.push(text_of(distfiles, row, statement.as_ref())?);
+            rows.push(row);
+        }
+        let bytes: usize = texts.iter().map(|text: &PackageText| text.text.len()).sum();
+        if texts.len() >= BATCH || bytes >= BATCH_BYTES {
+            let batch = (std::mem::take(&mut texts), std::mem::take(&mut rows));
+            refused.extend(sign_batch(&signed, distfiles, signing, batch)?);
+        }
+    }
+    if !texts.is_empty() {
+        refused.extend(sign_batch(&signed, distfiles, signing, (texts, rows))?);
+    }
+    signed
+        .forget_others(&outputs)
+        .context(Kind::Machine, "remove signed packages that are no longer needed")?;
+    Ok(refused)
+}
+
+/// The header of an output, with its build.
+fn text_of(
+    distfiles: &FileStore,
+    row: &OutputRow,
+    statement: Option<&kilnyard_model::provenance::Signed>,
+) -> Result<PackageText> {
+    let output = &row.output;
+    let path = distfiles.path(&Sha256Hex::parse(&output.sha256).or_internal("read an output")?);
+    let header = signature::header_of(&path).context(Kind::Machine, format!("read {}", output.file))?;
+    let listed = header_digest(output, &header);
+    let built =
+        Built { sha256: output.sha256.clone(), listed: listed.clone(), header: Some(listed), files: None };
+    Ok(PackageText {
+        text: kilnyard_ecosystem::hex(&header),
+        file: output.file.clone(),
+        build: Build {
+            source: row.package.clone(),
+            package: row.package.clone(),
+            declared: vec![output.name.clone()],
+            outputs: vec![built],
+            statement: statement.cloned(),
+        },
+    })
+}
+
+fn header_digest(output: &Output, header: &[u8]) -> String {
+    // Outputs of earlier versions lack it.
+    output.digests.get(HEADER).cloned().unwrap_or_else(|| kilnyard_signer::hash(header))
+}
+
+/// The digest of the header of an output, which is kept with it or read from its file.
+pub fn header_of(distfiles: &FileStore, output: &Output) -> io::Result<String> {
+    if let Some(kept) = output.digests.get(HEADER) {
+        return Ok(kept.clone());
+    }
+    let hash = Sha256Hex::parse(&output.sha256).map_err(io::Error::other)?;
+    signature::header_of(&distfiles.path(&hash)).map(|header| kilnyard_signer::hash(&header))
+}
+
+fn sign_batch(
+    signed: &SignedPackages,
+    distfiles: &FileStore,
+    signing: &Signing,
+    (texts, rows): (Vec<PackageText>, Vec<&OutputRow>),
+) -> Result<Vec<RefusedPackage>> {
+    let (signatures, refusals) = signing.sign_headers(texts).context(Kind::Machine, "sign packages")?;
+    if signatures.len() != rows.len() {
+        return Err(Error::new(Kind::Machine, "the signer answers with another number of signatures"));
+    }
+    for (row, text) in rows.into_iter().zip(signatures) {
+        let output = &row.output;
+        let Some(text) = text.filter(|_| signed.facts(output).is_none()) else { continue };
+        let failed = || format!("sign {}", output.file);
+        let packet = bytes_of(&text).ok_or_else(|| Error::new(Kind::Machine, failed()))?;
+        let from = distfiles.path(&Sha256Hex::parse(&output.sha256).or_internal("read an output")?);
+        let staged = signed.path(output).with_extension("new");
+        signature::sign(&from, &staged, &packet).context(Kind::Machine, failed())?;
+        signed.keep(output, &staged)?;
+    }
+    Ok(refusals.iter().map(RefusedPackage::of).collect())
+}
+
+/// Takes the signed file of an output from the repository, if it is published there with the same key: a second signature of the same
+/// header would make another file at the same path.
+fn take_published(yard: &Yard, signed: &SignedPackages, output: &Output) -> Result<()> {
+    let failed = "take a signed package from the repository";
+    let published = super::publish::packages_folder(yard).join(&signed.pool).join(&output.file);
+    let (staged, plain) =
+        (signed.path(output).with_extension("new"), signed.path(output).with_extension("plain"));
+    let plain_digest = signature::unsign(&published, &plain).context(Kind::Machine, failed)?;
+    let _ = fs_err::remove_file(&plain);
+    match plain_digest.is_some_and(|(sha256, _)| sha256 == output.sha256) {
+        true => {
+            fs_err::copy(&published, &staged).context(Kind::Machine, failed)?;
+            signed.keep(output, &staged)
+        }
+        false => Err(Error::new(Kind::Machine, failed)),
+    }
+}
+
+/// The digests of the signed files of an output, of any key.
+pub fn digests(yard: &Yard, output: &Output) -> Vec<String> {
+    let folders = std::fs::read_dir(yard.path(FOLDER)).into_iter().flatten().flatten();
+    let facts = folders.filter_map(|folder| {
+        let path = folder.path().join(&output.sha256).with_extension(FACTS);
+        serde_json::from_slice::<Facts>(&std::fs::read(path).ok()?).ok()
+    });
+    facts.map(|facts| facts.sha256).collect()
+}

@@ -4,6 +4,7 @@
 
 mod commit;
 mod history;
+pub mod place;
 mod repository;
 mod work_tree;
 

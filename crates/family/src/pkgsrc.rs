@@ -28,7 +28,7 @@ pub use config::{Pkgsrc, Template, one_line, template};
 
 use crate::arguments::{extend, read};
 use crate::debian::{self, base, base_findings, mirror_finding};
-use crate::git::{TreeCommit, time_of};
+use crate::git::{TreeCommit, place};
 use clap::{ArgMatches, Args, Command, Subcommand};
 use kilnyard_ecosystem::pkgsrc::scan_file::{is_category, is_location};
 use kilnyard_ecosystem::pkgsrc::{self as rules, Workshop};
@@ -254,11 +254,7 @@ impl Family for Pkgsrc {
 
     fn commits(&self, yard: &Yard) -> Result<Vec<RunCommit>> {
         let commit = changed::tree_commit(yard, self);
-        let described = |place: TreeCommit| RunCommit {
-            source: self.shown(),
-            date_seconds: time_of(&place.git, &place.commit),
-            commit: place.commit,
-        };
+        let described = |commit: TreeCommit| place::of_run(self.shown(), commit);
         Ok(commit.map(described).into_iter().collect())
     }
 

@@ -15,6 +15,7 @@ mod sources;
 pub use config::Rpm;
 
 use crate::arguments::read;
+use crate::git::{WORK_TREE, WorkTree, place};
 use clap::{ArgMatches, Args, Command};
 use kilnyard_ecosystem::rpm::{Workshop, recipe};
 use kilnyard_ecosystem::{Ecosystem, NamePattern, Options};
@@ -23,7 +24,8 @@ use kilnyard_model::artifact::Artifact;
 use kilnyard_model::order::Output;
 use kilnyard_model::target::{Target, TargetError};
 use kilnyard_root::IdMap;
-use kilnyard_store::Store;
+use kilnyard_store::{RunCommit, Store};
+use kilnyard_yard::commits::Change;
 use kilnyard_yard::error::{Context, Error, Result};
 use kilnyard_yard::family::{
     Family, FamilyEntry, NewYard, PublicationTerms, Recovered, RefusedPackage, Resolved, Scanned, Set,
@@ -35,7 +37,7 @@ use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::signing::Signing;
 use kilnyard_yard::yard::Yard;
 use serde::Deserialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -94,10 +96,16 @@ impl FamilyEntry for RpmEntry {
 }
 
 impl Family for Rpm {
-    fn located(&self, yard: &Path, _own: &Path) -> Arc<dyn Family> {
+    fn located(&self, yard: &Path, own: &Path) -> Arc<dyn Family> {
+        let git = self.specs.as_deref().and_then(place::address).and_then(std::result::Result::ok);
+        let folder = |folder: &PathBuf| match &git {
+            Some(_) => own.join(WORK_TREE),
+            None => yard.join(folder),
+        };
         Arc::new(Rpm {
             keys: self.keys.iter().map(|key| yard.join(key)).collect(),
-            specs: self.specs.as_ref().map(|folder| yard.join(folder)),
+            specs: self.specs.as_ref().map(folder),
+            git,
             ..self.clone()
         })
     }
@@ -135,6 +143,9 @@ impl Family for Rpm {
     }
 
     fn scan(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<Scanned> {
+        if let Some(address) = &self.git {
+            WorkTree { yard, address }.update(cancel, say)?;
+        }
         let mut scanned = scan::scan(yard, self, cancel, say)?;
         if recipes::has_own(yard, self)? {
             let ids = yard.ids();
@@ -169,6 +180,29 @@ impl Family for Rpm {
 
     fn own_packages(&self, yard: &Yard) -> Result<Vec<String>> {
         Ok(recipes::Recipes::read(yard).names())
+    }
+
+    fn commits(&self, yard: &Yard) -> Result<Vec<RunCommit>> {
+        let (Some(folder), Some(shown)) = (&self.specs, self.shown_specs()) else { return Ok(Vec::new()) };
+        let commit = place::commit(yard, self.git.as_ref(), folder);
+        Ok(commit.map(|commit| place::of_run(shown, commit)).into_iter().collect())
+    }
+
+    fn changes(
+        &self,
+        yard: &Yard,
+        earlier: &[RunCommit],
+        later: &[RunCommit],
+        package: Option<&str>,
+    ) -> Result<Vec<Change>> {
+        let (Some(folder), Some(shown)) = (&self.specs, self.shown_specs()) else { return Ok(Vec::new()) };
+        let Some(commit) = place::commit(yard, self.git.as_ref(), folder) else { return Ok(Vec::new()) };
+        let paths: Vec<String> =
+            package.map(|name| recipes::Recipes::read(yard).paths(name, folder)).unwrap_or_default();
+        if package.is_some() && paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        place::changes(&shown, commit, (earlier, later), &paths)
     }
 
     fn inputs(&self, yard: &Yard, names: Option<&[String]>) -> Result<String> {

@@ -2,21 +2,17 @@
 
 use super::set;
 use crate::debian::base;
-use crate::git::{Failed, TreeCommit, WorkTree, commits_between, files_between};
+use crate::git::{Failed, TreeCommit, files_between, place};
 use crate::pkgsrc::Pkgsrc;
 use kilnyard_store::RunCommit;
 use kilnyard_yard::commits::Change;
 use kilnyard_yard::error::{Error, Kind, Result};
-use kilnyard_yard::interrupt;
 use kilnyard_yard::yard::Yard;
 use std::collections::BTreeSet;
 
 /// The commit that the tree is at, if it is one of git.
 pub fn tree_commit(yard: &Yard, pkgsrc: &Pkgsrc) -> Option<TreeCommit> {
-    match &pkgsrc.git {
-        Some(address) => WorkTree { yard, address }.commit(),
-        None => TreeCommit::of_folder(&pkgsrc.tree, interrupt::cancel()),
-    }
+    place::commit(yard, pkgsrc.git.as_ref(), &pkgsrc.tree)
 }
 
 /// The packages that a commit, or a range such as `A..B`, changes: by a file of their own directory, or by any other
@@ -69,16 +65,7 @@ pub fn changes(
     later: &[RunCommit],
     package: Option<&str>,
 ) -> Result<Vec<Change>> {
-    let source = pkgsrc.shown();
-    let of = |commits: &[RunCommit]| {
-        commits.iter().find(|commit| commit.source == source).map(|commit| commit.commit.clone())
-    };
-    let (Some(from), Some(commit), Some(place)) = (of(earlier), of(later), tree_commit(yard, pkgsrc)) else {
-        return Ok(Vec::new());
-    };
-    if from == commit {
-        return Ok(Vec::new());
-    }
+    let Some(place) = tree_commit(yard, pkgsrc) else { return Ok(Vec::new()) };
     let mut paths = Vec::new();
     if let Some(package) = package {
         let base = base::find(yard, &pkgsrc.root).unwrap_or_default();
@@ -88,16 +75,14 @@ pub fn changes(
         };
         paths = set.places(id);
     }
-    let place = TreeCommit { commit, ..place };
-    commits_between(&place, &source, &from, &paths).map_err(|failed| match failed {
-        Failed::Cancelled => Error::new(Kind::Interrupted, "interrupted"),
-        Failed::Reason(reason) => Error::usage(reason),
-    })
+    place::changes(&pkgsrc.shown(), place, (earlier, later), &paths)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::git::commits_between;
+    use kilnyard_yard::interrupt;
     use std::path::Path;
     use std::process::Command;
 

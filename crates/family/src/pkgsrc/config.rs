@@ -1,8 +1,9 @@
 //! The `[pkgsrc]` table: packages of a pkgsrc tree.
 
 use crate::debian::DebianRoot;
+use crate::git::place::{FORMS, address};
 use crate::git::{WORK_TREE, shown};
-use kilnyard_ecosystem::git::{GitAddress, PREFIX};
+use kilnyard_ecosystem::git::GitAddress;
 use kilnyard_ecosystem::pkgsrc::import::{ConfigKey, Wanted};
 use kilnyard_ecosystem::pkgsrc::tree::MINUTES_MAX;
 use kilnyard_ecosystem::{NamePattern, Options};
@@ -110,10 +111,7 @@ impl Pkgsrc {
         self.root.check()?;
         check_minutes("scan-minutes-max", self.scan_minutes_max)?;
         if let Some(Err(reason)) = address(&self.tree) {
-            return Err(format!(
-                "tree is not a repository of git: {reason}; git:PATH, git:https://HOST/PATH, git:ssh://HOST/PATH or \
-                 git:USER@HOST:PATH, with #BRANCH or #BRANCH:FOLDER"
-            ));
+            return Err(format!("tree is not a repository of git: {reason}; {FORMS}"));
         }
         let is_path = |path: &str| {
             path.starts_with('/')
@@ -154,15 +152,6 @@ impl Pkgsrc {
             *path = yard.join(&*path);
         }
     }
-}
-
-/// The repository that `tree` names, if it names one.
-pub fn address(tree: &Path) -> Option<Result<GitAddress, &'static str>> {
-    let address = GitAddress::parse(tree.to_str()?.strip_prefix(PREFIX)?);
-    Some(match address {
-        Ok(address) if address.folders_in().is_some() => Err("a tree is one folder"),
-        other => other,
-    })
 }
 
 /// The values that `kilnyard init pkgsrc` fills in.

@@ -3,15 +3,15 @@
 mod other;
 
 use super::asking::check_categories;
-use super::config::{Template, address, one_line, template};
+use super::config::{Template, one_line, template};
 use crate::FAMILIES;
 use crate::debian::init::{check_release, mirror_for};
+use crate::git::place::{address, place_text};
 use clap::Args;
-use kilnyard_ecosystem::git::Repository;
 use kilnyard_ecosystem::pkgsrc::import::{ConfigKey, Imports, Wanted};
 use kilnyard_yard::error::{Error, Result};
 use kilnyard_yard::family::NewYard;
-use kilnyard_yard::init::{self, path_text};
+use kilnyard_yard::init;
 use kilnyard_yard::program::Program;
 use kilnyard_yard::yard::CONFIG;
 use other::Other;
@@ -108,20 +108,6 @@ impl Init {
     }
 }
 
-/// The absolute path of a file or folder, or the address of a repository, whose path becomes absolute.
-fn place_text(place: &Path) -> Result<String> {
-    match address(place) {
-        Some(Ok(mut address)) => {
-            if let Repository::Folder(path) = &mut address.repository {
-                *path = path_text(Path::new(path))?;
-            }
-            Ok(address.to_string())
-        }
-        Some(Err(reason)) => Err(Error::usage(format!("--tree is not a repository of git: {reason}"))),
-        None => path_text(place),
-    }
-}
-
 /// Overrides settings of the other builder with options of the command line.
 fn discard(imports: &mut Imports, options: &Init) -> Result<()> {
     let paths = [
@@ -135,7 +121,7 @@ fn discard(imports: &mut Imports, options: &Init) -> Result<()> {
     let mut given = Vec::new();
     for (key, option, path) in paths {
         if let Some(path) = path {
-            given.push((key, option, place_text(path)?));
+            given.push((key, option, place_text(option, path)?));
         }
     }
     for (key, option, text) in texts {

@@ -1,7 +1,10 @@
 //! The `[rpm]` table: repositories of RPM packages, the base root, and how sources are built.
 
 use super::sources;
+use crate::git::place::{FORMS, address};
+use crate::git::shown;
 use kilnyard_ecosystem::OptionRules;
+use kilnyard_ecosystem::git::GitAddress;
 use kilnyard_ecosystem::rpm::recipe::is_version;
 use kilnyard_ecosystem::rpm::{FAMILY, Settings};
 use kilnyard_model::target::{Target, TargetError};
@@ -33,8 +36,12 @@ pub struct Rpm {
     /// The packages of the base root: names, or groups with `@`.
     #[serde(default = "root_packages")]
     pub root_packages: Vec<String>,
-    /// A folder with spec files: its own, and one in each folder of it, next to the files that they list.
+    /// A folder with spec files: its own, and one in each folder of it, next to the files that they list. Or `git:` and the address of
+    /// its repository; once located, the folder.
     pub specs: Option<PathBuf>,
+    /// The repository of `specs`, once located.
+    #[serde(skip)]
+    pub git: Option<GitAddress>,
     /// The address of a file in the distribution's lookaside cache, with `{name}` for the source's name, `{file}`, `{type}` for
     /// the kind of the digest, and `{digest}`.
     pub lookaside: Option<String>,
@@ -101,6 +108,9 @@ impl Rpm {
         if !self.dist.is_empty() && !is_version(&self.dist) {
             return Err(format!("dist: `{}` cannot be a part of a release", self.dist));
         }
+        if let Some(Err(reason)) = self.specs.as_deref().and_then(address) {
+            return Err(format!("specs is not a repository of git: {reason}; {FORMS}"));
+        }
         self.lookaside.as_deref().map_or(Ok(()), sources::check_lookaside)?;
         for line in &self.macros {
             let name = line.split([' ', '(']).next().unwrap_or("");
@@ -126,6 +136,12 @@ impl Rpm {
             }
         }
         Ok(())
+    }
+
+    /// The folder of spec files, as messages name it.
+    pub fn shown_specs(&self) -> Option<String> {
+        let folder = self.specs.as_ref()?;
+        Some(self.git.as_ref().map_or_else(|| folder.display().to_string(), shown))
     }
 
     /// What packages are built for.
@@ -230,7 +246,7 @@ repositories = [
             specs = line(
                 &self.specs,
                 "specs",
-                "\"specs\"                  # a folder with spec files and what they list"
+                "\"specs\"                  # a folder with spec files and what they list, or git:PATH-OR-URL#BRANCH"
             ),
             lookaside = line(
                 &self.lookaside,

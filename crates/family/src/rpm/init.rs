@@ -2,6 +2,7 @@
 
 use super::config::Template;
 use crate::FAMILIES;
+use crate::git::place::place_text;
 use clap::Args;
 use kilnyard_ecosystem::rpm::mock_cfg::{self, MockConfig, MockError};
 use kilnyard_mirror::without_password;
@@ -30,8 +31,9 @@ pub struct Init {
     /// Name of the distribution's release, such as fc42.
     #[arg(long, value_name = "NAME")]
     release: Option<String>,
-    /// Folder with spec files: its own, and one in each folder of it, next to the files that they list.
-    #[arg(long, value_name = "FOLDER")]
+    /// Folder with spec files: its own, and one in each folder of it, next to the files that they list. Or the repository to take it
+    /// from, as git:PATH-OR-URL#BRANCH.
+    #[arg(long, value_name = "FOLDER|git:ADDRESS")]
     specs: Option<PathBuf>,
     /// Address of a file in the distribution's lookaside cache, with {name}, {file}, {type} and {digest} in it: for files that
     /// dist-git's lists `sources` name.
@@ -69,7 +71,7 @@ impl Init {
             .hint("--repo URL in addition"));
         }
         let release = self.release.as_deref().or(mock.release.as_deref()).unwrap_or("unnamed");
-        let specs = self.specs.as_deref().map(init::path_text).transpose()?;
+        let specs = self.specs.as_deref().map(|place| place_text("--specs", place)).transpose()?;
         let packages = self.packages.iter().map(|name| source(name)).collect::<Result<Vec<_>>>()?;
         let builds = specs.is_some() || !packages.is_empty();
         let root_packages = match self.root_packages.is_empty() {

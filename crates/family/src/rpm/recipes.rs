@@ -302,6 +302,19 @@ impl Recipes {
         self.found.iter().filter_map(name).collect()
     }
 
+    /// The paths of a source within the folder of spec files: its own folder, or the files next to a spec file there.
+    pub fn paths(&self, name: &str, specs: &Path) -> Vec<String> {
+        let is_named = |kept: &Kept| kept.recipe.as_ref().is_ok_and(|recipe| recipe.name == name);
+        let path = self.found.iter().find(|(_, kept)| is_named(kept)).map(|(path, _)| path);
+        let Some(place) = path.and_then(|path| Place::of(path)) else { return Vec::new() };
+        let within = |path: &Path| Some(path.strip_prefix(specs).ok()?.to_str()?.to_owned());
+        match place.folder == specs {
+            // Other spec files are not its own.
+            true => within(&place.path()).into_iter().collect(),
+            false => within(&place.folder).into_iter().collect(),
+        }
+    }
+
     /// A text that changes with the answers.
     pub fn inputs(yard: &Yard) -> String {
         fs_err::read_to_string(yard.path(RECORD)).map(|text| hash_of(&text)).unwrap_or_default()

@@ -7,6 +7,7 @@ mod bootstrap;
 mod builds;
 mod check;
 mod downloads;
+mod farm;
 mod generated;
 mod signatures;
 
@@ -20,6 +21,7 @@ fn main() {
     cases.extend(bootstrap::cases(has_builders));
     cases.extend(generated::cases(has_builders));
     cases.extend(signatures::cases(has_builders));
+    cases.extend(farm::cases(has_builders));
     cases.extend(downloads::cases(has_builders));
     trials::run(cases, 2, || {});
 }

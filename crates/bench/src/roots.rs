@@ -34,6 +34,7 @@ use kilnyard_model::order::{Account, CommandOrder};
 use kilnyard_root::{Form, IdMap, Making};
 use kilnyard_worker::{Image, RootFolder};
 use kilnyard_yard::remedy::Remedy;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use variant::Variant;
 use ways::Ways;
@@ -121,7 +122,7 @@ pub fn measure(
     let scratch = Scratch::within(&yard.folder, Some(ids.clone()))?;
     let own = subject::scratch_yard(&scratch, yard, package)?;
     let subject = Subject::prepare(&own, yard, package)?;
-    let bench = Bench { yard: &own, ids, subject: &subject };
+    let bench = Bench { yard: &own, roots: Cell::new(0), ids, subject: &subject };
     let empty = empty::measure(&own.folder, &bench.ids, &subject.layers)?;
     trial.say(format_args!("empty roots measured"));
     let mut measured = variant::all(own.config.roots.flushes, own.config.roots.device)
@@ -178,6 +179,8 @@ fn reason(error: Error) -> String {
 
 struct Bench<'a> {
     yard: &'a Yard,
+    /// The number of roots so far. Each has a name of its own, as those of builds: ext4 places folders by their names.
+    roots: Cell<u32>,
     ids: IdMap,
     subject: &'a Subject,
 }
@@ -246,9 +249,11 @@ impl Bench<'_> {
 
     fn root(&self, layers: &[String], making: &Making, image: Option<Image>) -> Result<RootFolder> {
         let (yard, ids) = (&self.yard.folder, &self.ids);
+        self.roots.update(|number| number + 1);
+        let name = format!("bench-{}", self.roots.get());
         let root = match image {
-            Some(image) => RootFolder::create_on(yard, "bench", ids, layers, making, image),
-            None => RootFolder::create(yard, "bench", ids, layers, making),
+            Some(image) => RootFolder::create_on(yard, &name, ids, layers, making, image),
+            None => RootFolder::create(yard, &name, ids, layers, making),
         };
         let root = root.context(Kind::Machine, "make a root")?;
         match subject::provide(self.yard, &root, &self.subject.order) {

@@ -50,6 +50,10 @@ impl Subject {
         for input in &order.root.inputs {
             let failed = format!("provide {}", input.name);
             let hash = hash_of(input)?;
+            // Files of sources are put there by the plan.
+            if own.size_bytes(&hash) == Some(input.size_bytes) {
+                continue;
+            }
             let wanted = Wanted {
                 urls: input.urls.clone(),
                 sha256: hash.clone(),
@@ -111,7 +115,9 @@ pub fn perform(yard: &Yard, root: &RootFolder, command: &CommandOrder) -> Result
     let failed = "write the log of a command";
     let config = &yard.config;
     let mut log = Log::create(&path, config.log_limits()).context(Kind::Machine, failed)?;
-    let sandbox = root.sandbox(command);
+    // Nothing else runs at the time.
+    let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let sandbox = root.sandbox(&command.with_jobs(cores));
     let limits = config.limits().limits(None);
     let cancel = interrupt::cancel();
     let outcome = kilnyard_process::run(&sandbox, &mut log, limits, cancel, None, &mut |_| {});

@@ -114,8 +114,8 @@ pub trait Ecosystem: Send + Sync {
     /// The edges removed to break cycles.
     fn cutting(&self) -> &Cutting;
 
-    /// The groups of packages that a second pass builds with each other's outputs: the cycles that were cut, if packages on them
-    /// are built so many times. `passes` is the yard's choice.
+    /// The groups of packages that a second pass builds with each other's outputs: the cycles that were cut, if the yard has more than
+    /// one of its `passes`.
     fn built_again(&self, passes: u32) -> Vec<Vec<PackageId>> {
         if passes > 1 { self.cutting().knots.clone() } else { Vec::new() }
     }

@@ -11,10 +11,12 @@ mod beneath;
 mod manifest;
 mod remove;
 mod size;
+mod spread;
 mod usage;
 
 pub use beneath::{beneath, entries_beneath, open_beneath};
 pub use manifest::Manifest;
 pub use remove::{empty_folder, remove_beneath, remove_tree};
 pub use size::used_bytes;
+pub use spread::spread;
 pub use usage::{Usage, usage};

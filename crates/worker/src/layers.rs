@@ -29,7 +29,7 @@ use crate::roots::layers_of_failed;
 use claims::Claims;
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::Task;
-use kilnyard_root::tree::Manifest;
+use kilnyard_root::tree::{self, Manifest};
 use kilnyard_root::{Content, IdMap, Sandbox, probe};
 use record::LayerRecord;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -137,6 +137,7 @@ impl Layers {
         for kind in ["packages", "sets", "images"] {
             let folder = self.yard.join(DEPENDENCIES).join(kind);
             fs_err::create_dir_all(&folder)?;
+            tree::spread(fs_err::File::open(&folder)?.file());
             for entry in fs_err::read_dir(&folder)? {
                 let name = format!("{kind}/{}", entry?.file_name().to_string_lossy());
                 match LayerRecord::read(&self.at(&name)) {

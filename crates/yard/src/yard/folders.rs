@@ -32,7 +32,7 @@ const FOLDERS: [(&str, u32); 9] = [
     ("index", OPEN),
     ("distfiles", OPEN),
     (LAYERS, CLOSED),
-    ("roots", CLOSED),
+    (ROOTS, CLOSED),
     (KEPT_WORK, CLOSED),
     ("logs", OPEN),
     ("report", OPEN),
@@ -40,8 +40,9 @@ const FOLDERS: [(&str, u32); 9] = [
 ];
 
 /// Folders owned by the root user of roots, who has no other rights in the yard.
-const OF_ROOTS: [&str; 2] = [LAYERS, "roots"];
+const OF_ROOTS: [&str; 2] = [LAYERS, ROOTS];
 const LAYERS: &str = "layers";
+const ROOTS: &str = "roots";
 
 /// Rejects a yard that belongs to another user: its owner could make this process write anywhere.
 pub fn check_owner(folder: &Path) -> Result<()> {
@@ -142,6 +143,10 @@ fn settle(
     if ![Some(own), Some(owner), root].contains(&Some(facts.st_uid)) && !is_of_other_roots(name, &facts, own)
     {
         return Err(format!("it belongs to the user {}", user_of(facts.st_uid)));
+    }
+    // Before it belongs to the roots' user: an ordinary user cannot do so after that.
+    if name == ROOTS {
+        tree::spread(opened);
     }
     if let Some(root) = root.filter(|root| *root != facts.st_uid) {
         let group = ids.and_then(|ids| ids.group_outside(0)).map(Gid::from_raw);

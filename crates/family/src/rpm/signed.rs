@@ -4,7 +4,7 @@
 use super::Rpm;
 use kilnyard_ecosystem::Ecosystem;
 use kilnyard_ecosystem::OutputBounds;
-use kilnyard_ecosystem::rpm::{Entry, POOL, PackageFile, Workshop, signature};
+use kilnyard_ecosystem::rpm::{Entry, POOL, PackageFile, SOURCE, Workshop, signature};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::digests::HEADER;
 use kilnyard_model::order::Output;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "signed";
 /// The ending of the file that has what is known of a signed package.
 const FACTS: &str = "facts";
-/// The packages, and the bytes of headers in hexadecimal, of one question to the signer.
+/// The packages, and the bytes of headers in hexadecimal and of statements, of one question to the signer.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 64 << 20;
 /// The digits of a fingerprint that name a folder of the repository.
@@ -140,39 +140,70 @@ pub fn sign_missing(
         let is_there = hash.is_ok_and(|hash| distfiles.size_bytes(&hash) == Some(row.output.size_bytes));
         is_there && workshop.graph().find(&row.package).is_some()
     });
-    // The source package of a build says the epoch of the others, so that they are shown together.
     let mut builds: BTreeMap<&str, Vec<&OutputRow>> = BTreeMap::new();
     for row in &outputs {
         builds.entry(&row.package).or_default().push(row);
     }
     let mut refused = Vec::new();
-    let (mut texts, mut rows) = (Vec::new(), Vec::new());
+    let mut batch = Batch::default();
     for (package, of_build) in builds {
         let is_missing = |row: &&OutputRow| {
             signed.facts(&row.output).is_none() && take_published(yard, &signed, &row.output).is_err()
         };
-        // All are tried, so that each that is published is taken.
-        if of_build.iter().copied().filter(|row| is_missing(row)).count() == 0 {
+        let missing: Vec<&OutputRow> = of_build.iter().copied().filter(is_missing).collect();
+        if missing.is_empty() {
             continue;
         }
         let statement = store.provenance(package).map_err(store_error)?.map(|found| found.signed);
-        for row in of_build {
-            texts.push(text_of(distfiles, row, statement.as_ref())?);
-            rows.push(row);
-        }
-        let bytes: usize = texts.iter().map(|text: &PackageText| text.text.len()).sum();
-        if texts.len() >= BATCH || bytes >= BATCH_BYTES {
-            let batch = (std::mem::take(&mut texts), std::mem::take(&mut rows));
-            refused.extend(sign_batch(&signed, distfiles, signing, batch)?);
+        let source = of_build.into_iter().find(|row| row.output.architecture == SOURCE);
+        for row in missing {
+            // The source package of a build says the epoch of the others.
+            for row in source.into_iter().chain([row]) {
+                batch.add(distfiles, row, statement.as_ref())?;
+            }
+            if batch.is_full() {
+                refused.extend(sign_batch(&signed, distfiles, signing, std::mem::take(&mut batch))?);
+            }
         }
     }
-    if !texts.is_empty() {
-        refused.extend(sign_batch(&signed, distfiles, signing, (texts, rows))?);
+    if !batch.rows.is_empty() {
+        refused.extend(sign_batch(&signed, distfiles, signing, batch)?);
     }
     signed
         .forget_others(&outputs)
         .context(Kind::Machine, "remove signed packages that are no longer needed")?;
     Ok(refused)
+}
+
+/// What is asked at once.
+#[derive(Default)]
+struct Batch<'a> {
+    texts: Vec<PackageText>,
+    rows: Vec<&'a OutputRow>,
+    bytes: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn add(
+        &mut self,
+        distfiles: &FileStore,
+        row: &'a OutputRow,
+        statement: Option<&kilnyard_model::provenance::Signed>,
+    ) -> Result<()> {
+        if self.rows.iter().any(|known| known.output.sha256 == row.output.sha256) {
+            return Ok(());
+        }
+        let text = text_of(distfiles, row, statement)?;
+        // Each package has all that the worker signed of its build.
+        self.bytes += text.text.len() + statement.map_or(0, |signed| signed.statement.len());
+        self.texts.push(text);
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.texts.len() >= BATCH || self.bytes >= BATCH_BYTES
+    }
 }
 
 /// The header of an output, with its build.
@@ -218,7 +249,7 @@ fn sign_batch(
     signed: &SignedPackages,
     distfiles: &FileStore,
     signing: &Signing,
-    (texts, rows): (Vec<PackageText>, Vec<&OutputRow>),
+    Batch { texts, rows, .. }: Batch<'_>,
 ) -> Result<Vec<RefusedPackage>> {
     let (signatures, refusals) = signing.sign_headers(texts).context(Kind::Machine, "sign packages")?;
     if signatures.len() != rows.len() {

@@ -17,7 +17,7 @@ pub const FORMS: &str = "git:PATH, git:https://HOST/PATH, git:ssh://HOST/PATH or
 pub fn address(place: &Path) -> Option<std::result::Result<GitAddress, &'static str>> {
     let address = GitAddress::parse(place.to_str()?.strip_prefix(PREFIX)?);
     Some(match address {
-        Ok(address) if address.folders_in().is_some() => Err("it is one folder"),
+        Ok(address) if address.folders_in().is_some() => Err("a tree is one folder"),
         other => other,
     })
 }

@@ -147,10 +147,12 @@ pub fn sign_missing(
     let mut refused = Vec::new();
     let mut batch = Batch::default();
     for (package, of_build) in builds {
-        let is_missing = |row: &&OutputRow| {
-            signed.facts(&row.output).is_none() && take_published(yard, &signed, &row.output).is_err()
-        };
-        let missing: Vec<&OutputRow> = of_build.iter().copied().filter(is_missing).collect();
+        let mut missing = Vec::new();
+        for row in &of_build {
+            if signed.facts(&row.output).is_none() && !take_published(yard, &signed, &row.output)? {
+                missing.push(*row);
+            }
+        }
         if missing.is_empty() {
             continue;
         }
@@ -215,7 +217,7 @@ fn text_of(
     let output = &row.output;
     let path = distfiles.path(&Sha256Hex::parse(&output.sha256).or_internal("read an output")?);
     let header = signature::header_of(&path).context(Kind::Machine, format!("read {}", output.file))?;
-    let listed = header_digest(output, &header);
+    let listed = kilnyard_signer::hash(&header);
     let built =
         Built { sha256: output.sha256.clone(), listed: listed.clone(), header: Some(listed), files: None };
     Ok(PackageText {
@@ -229,11 +231,6 @@ fn text_of(
             statement: statement.cloned(),
         },
     })
-}
-
-fn header_digest(output: &Output, header: &[u8]) -> String {
-    // Outputs of earlier versions lack it.
-    output.digests.get(HEADER).cloned().unwrap_or_else(|| kilnyard_signer::hash(header))
 }
 
 /// The digest of the header of an output, which is kept with it or read from its file.
@@ -269,20 +266,29 @@ fn sign_batch(
 }
 
 /// Takes the signed file of an output from the repository, if it is published there with the same key: a second signature of the same
-/// header would make another file at the same path.
-fn take_published(yard: &Yard, signed: &SignedPackages, output: &Output) -> Result<()> {
+/// header would make another file at the same path. Returns whether it is there.
+fn take_published(yard: &Yard, signed: &SignedPackages, output: &Output) -> Result<bool> {
     let failed = "take a signed package from the repository";
     let published = super::publish::packages_folder(yard).join(&signed.pool).join(&output.file);
+    if !published.is_file() {
+        return Ok(false);
+    }
     let (staged, plain) =
         (signed.path(output).with_extension("new"), signed.path(output).with_extension("plain"));
-    let plain_digest = signature::unsign(&published, &plain).context(Kind::Machine, failed)?;
+    let plain_digest = match signature::unsign(&published, &plain) {
+        // It is damaged.
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+            None
+        }
+        found => found.context(Kind::Machine, failed)?,
+    };
     let _ = fs_err::remove_file(&plain);
     match plain_digest.is_some_and(|(sha256, _)| sha256 == output.sha256) {
         true => {
             fs_err::copy(&published, &staged).context(Kind::Machine, failed)?;
-            signed.keep(output, &staged)
+            signed.keep(output, &staged).map(|()| true)
         }
-        false => Err(Error::new(Kind::Machine, failed)),
+        false => Ok(false),
     }
 }
 

@@ -7,7 +7,7 @@ use kilnyard_ecosystem::rpm::metadata::ListedFiles;
 use kilnyard_ecosystem::rpm::relation::Relation;
 use kilnyard_ecosystem::rpm::signature::{describe, masked};
 use kilnyard_ecosystem::rpm::version::Evr;
-use kilnyard_ecosystem::rpm::{Lists, SOURCE, described, listed_name, repository};
+use kilnyard_ecosystem::rpm::{Lists, POOL, SOURCE, described, listed_name, repository};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io;
@@ -173,6 +173,15 @@ fn package(entry: &str) -> Result<Package, String> {
     // The name of a file says what it is.
     if file != format!("{}-{plain}.{}.rpm", package.name, package.architecture) {
         return Err(format!("{name} {version} has a file of another package: {file}"));
+    }
+    // What a worker signs of an entry has no path.
+    let folder = package.location.strip_suffix(&file).and_then(|folder| folder.strip_prefix(POOL));
+    let is_key = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_pool = folder
+        .and_then(|folder| folder.strip_prefix('/'))
+        .is_some_and(|rest| rest.is_empty() || rest.strip_suffix('/').is_some_and(is_key));
+    if !is_pool {
+        return Err(format!("{name} {version} has its file at another place: {}", package.location));
     }
     let (source, source_version) = source_of(&package.source, &package.name, plain).ok_or_else(fault)?;
     let plain_names = package.conflicts.iter().flatten().filter_map(|relation| match relation {

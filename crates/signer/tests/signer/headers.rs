@@ -150,7 +150,7 @@ fn lists(listed: &str, size: u64) -> Lists {
         primary: format!(
             "<package type=\"rpm\">\n  <name>hello</name>\n  <arch>noarch</arch>\n  {number}\n  \
              <checksum type=\"sha256\" pkgid=\"YES\">{listed}</checksum>\n  <size package=\"{size}\" installed=\"1\" archive=\"1\"/>\n  \
-             <location href=\"Packages/key/{FILE}\"/>\n  <format>\n    <rpm:sourcerpm>hello-1-1.src.rpm</rpm:sourcerpm>\n  \
+             <location href=\"Packages/0a1b/{FILE}\"/>\n  <format>\n    <rpm:sourcerpm>hello-1-1.src.rpm</rpm:sourcerpm>\n  \
              </format>\n</package>\n"
         ),
         filelists: format!("{begin}</package>\n"),

@@ -118,6 +118,9 @@ fn each_list_says_what_the_package_has() {
         ("other", "</otherdata>", "<package/></otherdata>", Rule::Text, "more than packages"),
         ("primary", "</metadata>", "<!-- x --></metadata>", Rule::Text, "more than packages"),
         ("primary", "packages=\"1\"", "packages=\"2\"", Rule::Text, "more than packages"),
+        ("primary", "href=\"Packages/", "href=\"../", Rule::Text, "no entry"),
+        ("primary", "href=\"Packages/", "href=\"Packages/other/", Rule::Text, "at another place"),
+        ("primary", "href=\"Packages/", "href=\"Other/", Rule::Text, "at another place"),
         ("primary", "<name>hello<", "<name>bash<", Rule::Text, "file of another package"),
         ("primary", ">hello-1-1.src.rpm<", ">bash-1-1.src.rpm<", Rule::NoBuild, "the build was of hello"),
     ] {

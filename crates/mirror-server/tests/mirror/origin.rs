@@ -199,6 +199,13 @@ impl Mirror {
     pub fn files(&self) -> std::path::PathBuf {
         self.folder.path().join("files/files")
     }
+
+    /// A file as the mirror keeps it. A client may have its last byte before that.
+    pub fn kept(&self, path: &str) -> Vec<u8> {
+        let facts = self.folder.path().join(format!("files/facts{path}#.json"));
+        until(&format!("{path} is kept"), || facts.exists());
+        std::fs::read(self.files().join(&path[1..])).unwrap()
+    }
 }
 
 impl Drop for Mirror {

@@ -17,7 +17,7 @@ fn a_file_is_fetched_once_and_kept_under_its_path() {
         assert_eq!(mirror.get("/distfiles/sub/a-1.tgz"), b"a distfile");
     }
     assert_eq!(origin.requests(), 2);
-    assert_eq!(std::fs::read(mirror.files().join("debian/pool/a.deb")).unwrap(), b"a package");
+    assert_eq!(mirror.kept("/debian/pool/a.deb"), b"a package");
     // As a proxy, and for no one else's files.
     let proxied = |url: &str| {
         let output = Command::new("curl")
@@ -211,7 +211,8 @@ fn the_folder_keeps_to_its_size_and_is_verified() {
     let mirror = Mirror::start(&origin, "keep-bytes = 1000000");
     names.iter().for_each(|name| drop(mirror.get(name)));
     let kept = || std::fs::read_dir(mirror.files().join("debian/pool")).unwrap().count();
-    // A client may have its last byte before the mirror has made room.
+    mirror.kept("/debian/pool/5");
+    // Room is made after that.
     until("there is room again", || kept() == 2);
     let cache = Cache::open(&mirror.folder.path().join("files"), Some(1_000_000)).unwrap();
     let listed = cache.list().unwrap();
@@ -312,7 +313,7 @@ fn a_listing_of_a_folder_does_not_take_its_place() {
     let mirror = Mirror::start(&origin, "");
     assert_eq!(mirror.get("/debian/pool/main"), b"a listing");
     assert_eq!(mirror.get("/debian/pool/main/a.deb"), b"a package");
-    assert_eq!(std::fs::read(mirror.files().join("debian/pool/main/a.deb")).unwrap(), b"a package");
+    assert_eq!(mirror.kept("/debian/pool/main/a.deb"), b"a package");
     let elsewhere = [
         ("/debian/pool/moved", &b"REDIRECT /debian/pool/main/a.deb"[..]),
         ("/debian/pool/x", b"REDIRECT /y/"),

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() {
     become_server_if_asked();
-    let trials: [(&str, fn()); 8] = [
+    let trials: [(&str, fn()); 9] = [
         ("random_requests_are_answered_as_a_model_answers_them", a_model),
         ("libnbd_copies_and_maps_a_device", copied),
         ("a_client_that_breaks_the_protocol_harms_itself_alone", hostile),
@@ -32,10 +32,11 @@ fn main() {
         ("an_image_that_cannot_be_shown_is_named", refused),
         ("a_device_of_the_kernel_answers_as_a_model_does", kernel::a_model),
         ("a_device_of_the_kernel_ends_with_its_server", kernel::ends),
+        ("a_device_of_the_kernel_over_nbd_answers_as_a_model_does", kernel::a_model_over_nbd),
     ];
-    let lack = kernel::lack();
     let trials = trials.map(|(name, test)| {
-        let lack = lack.filter(|_| name.starts_with("a_device_of_the_kernel"));
+        let is_of_kernel = name.starts_with("a_device_of_the_kernel");
+        let lack = is_of_kernel.then(|| kernel::lack(name.contains("nbd"))).flatten();
         if let Some(lack) = lack {
             eprintln!("skipped: {name}: {lack}");
         }

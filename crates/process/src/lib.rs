@@ -57,7 +57,7 @@ pub use log::{Log, LogFacts, LogLimits, read_log, read_log_from};
 pub use snapshot::{ObservedProcess, Snapshot};
 pub use stalls::Stalls;
 pub use terminal::{RawMode, Terminal, own_screen};
-pub use traps::Traps;
+pub use traps::{Instructions, Traps};
 pub use watch::{Watched, run, run_watched};
 pub use written::Writing;
 

@@ -1,12 +1,14 @@
-//! Devices of ublk_drv. They are root's, and need the kernel to have it: `modprobe ublk_drv`.
+//! Devices of ublk_drv, and of nbd with the server of NBD. They are root's, and need the kernel to have them: `modprobe ublk_drv
+//! nbd`.
 
-use super::{PATIENCE, SIZE_BYTES, Served, content, service};
+use super::{PATIENCE, SIZE_BYTES, Served, content, run, service};
 use kilnyard_block::{Front, Service};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -26,12 +28,21 @@ const ZERO: libc::c_ulong = 0x127f;
 /// The numbers of devices belong to the whole machine: another test would get those that one of these waits for.
 static NUMBERS: Mutex<()> = Mutex::new(());
 
+/// A device of nbd.
+const NBD: &str = "/dev/nbd0";
+
 /// Why there are no such devices here.
-pub fn lack() -> Option<&'static str> {
-    match Path::new("/dev/ublk-control").exists() {
+pub fn lack(is_nbd: bool) -> Option<&'static str> {
+    let (device, lack) = match is_nbd {
+        false => {
+            ("/dev/ublk-control", "no /dev/ublk-control: the kernel has no ublk_drv, or it is not loaded")
+        }
+        true => (NBD, "no /dev/nbd0: the kernel has no nbd, or it is not loaded"),
+    };
+    match Path::new(device).exists() {
         true if rustix::process::geteuid().is_root() => None,
         true => Some("needs root"),
-        false => Some("no /dev/ublk-control: the kernel has no ublk_drv, or it is not loaded"),
+        false => Some(lack),
     }
 }
 
@@ -70,44 +81,89 @@ impl Numbers {
     }
 }
 
+/// Compares a device with a model of it, and ends its server.
+fn compare(served: Served, device: File, seed: u64, end: impl FnOnce()) {
+    let (mut model, mut numbers) = (content(), Numbers(seed));
+    assert!(read(&device) == model);
+    for operation in 0..OPERATIONS {
+        let shift = numbers.below(LONGEST_BYTES.ilog2() as usize + 1);
+        let length = numbers.below(1 << shift) + 1;
+        let from = numbers.below(SIZE_BYTES - length);
+        // In whole blocks, as the kernel wants it.
+        let (first, end) = (from.next_multiple_of(4096), (from + length) / 4096 * 4096);
+        match numbers.below(16) {
+            0 | 1 if first < end => {
+                let request = if operation % 2 == 0 { DISCARD } else { ZERO };
+                ask(&device, request, [first as u64, (end - first) as u64]);
+                model[first..end].fill(0);
+            }
+            2..6 => {
+                let mut bytes = vec![0; length];
+                device.read_exact_at(&mut bytes, from as u64).unwrap();
+                assert!(bytes == model[from..from + length], "seed {seed}, {operation}: {from}+{length}");
+            }
+            6 if operation % 8 == 0 => device.sync_all().unwrap(),
+            7 if operation % 16 == 0 => ask(&device, DROP_CACHE, [0; 2]),
+            _ => {
+                model[from..from + length].fill(operation as u8);
+                device.write_all_at(&model[from..from + length], from as u64).unwrap();
+            }
+        }
+    }
+    assert!(read(&device) == model, "seed {seed}");
+    assert!(fs::read(served.folder.path().join("image")).unwrap() == content());
+    drop(device);
+    end();
+    let counters = served.end();
+    assert!(counters.spilled_bytes > 0 && counters.memory_bytes_max <= 16 << 20, "{counters:?}");
+    assert!(counters.flushes > 0 && counters.discarded_bytes > 0, "{counters:?}");
+}
+
 pub fn a_model() {
     let _alone = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
     for (seed, keeps_flushes) in [(1, false), (2, true)] {
         let served = Served::start_as(|folder| shown(folder, keeps_flushes));
-        let (device, mut model, mut numbers) = (open(&served), content(), Numbers(seed));
-        assert!(read(&device) == model);
-        for operation in 0..OPERATIONS {
-            let shift = numbers.below(LONGEST_BYTES.ilog2() as usize + 1);
-            let length = numbers.below(1 << shift) + 1;
-            let from = numbers.below(SIZE_BYTES - length);
-            // In whole blocks, as the kernel wants it.
-            let (first, end) = (from.next_multiple_of(4096), (from + length) / 4096 * 4096);
-            match numbers.below(16) {
-                0 | 1 if first < end => {
-                    let request = if operation % 2 == 0 { DISCARD } else { ZERO };
-                    ask(&device, request, [first as u64, (end - first) as u64]);
-                    model[first..end].fill(0);
-                }
-                2..6 => {
-                    let mut bytes = vec![0; length];
-                    device.read_exact_at(&mut bytes, from as u64).unwrap();
-                    assert!(bytes == model[from..from + length], "seed {seed}, {operation}: {from}+{length}");
-                }
-                6 if operation % 8 == 0 => device.sync_all().unwrap(),
-                7 if operation % 16 == 0 => ask(&device, DROP_CACHE, [0; 2]),
-                _ => {
-                    model[from..from + length].fill(operation as u8);
-                    device.write_all_at(&model[from..from + length], from as u64).unwrap();
-                }
-            }
-        }
-        assert!(read(&device) == model, "seed {seed}");
-        assert!(fs::read(served.folder.path().join("image")).unwrap() == content());
-        drop(device);
-        let counters = served.end();
-        assert!(counters.spilled_bytes > 0 && counters.memory_bytes_max <= 16 << 20, "{counters:?}");
-        assert!(counters.flushes > 0 && counters.discarded_bytes > 0, "{counters:?}");
+        let device = open(&served);
+        compare(served, device, seed, || ());
     }
+}
+
+/// Attaches a server of NBD, which several connections use at once.
+fn attach(served: &Served) -> File {
+    let socket = served.socket();
+    run("nbd-client", &["-unix", socket.to_str().unwrap(), NBD, "-C", "4", "-b", "4096"]);
+    File::options().read(true).write(true).open(NBD).unwrap()
+}
+
+fn detach() {
+    run("nbd-client", &["-d", NBD]);
+}
+
+pub fn a_model_over_nbd() {
+    let _alone = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    for (seed, keeps_flushes) in [(3, false), (4, true)] {
+        let served = Served::start(keeps_flushes);
+        let device = attach(&served);
+        compare(served, device, seed, detach);
+    }
+    // Killed: its user gets errors, and the device serves the next one.
+    let mut served = Served::start(false);
+    let device = attach(&served);
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    wait_until("the user had errors", || {
+        ask(&device, DROP_CACHE, [0; 2]);
+        device.read_exact_at(&mut [0; 4096], 0).is_err()
+    });
+    drop(device);
+    // The kernel may have done so.
+    let _ = Command::new("nbd-client").args(["-d", NBD]).output();
+    let served = Served::start(false);
+    let device = attach(&served);
+    assert!(read(&device) == content());
+    drop(device);
+    detach();
+    served.end();
 }
 
 /// The nodes of a device: that of its content, and that of its server.

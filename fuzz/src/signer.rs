@@ -3,7 +3,7 @@
 use crate::text;
 use kilnyard_signer::account::Account;
 use kilnyard_signer::judge::{checksums, release};
-use kilnyard_signer::message::{self, Answer, Build, Form, Generation, PackageText, Question};
+use kilnyard_signer::message::{self, Answer, Form, Generation, PackageText, Question};
 use kilnyard_signer::{change, hash};
 use std::collections::BTreeMap;
 
@@ -41,15 +41,8 @@ pub fn messages(data: &[u8]) {
     if let Ok(mut listed) = checksums::listing(first) {
         let _ = checksums::packages(second, &mut listed);
     }
-    let build = Build {
-        source: String::new(),
-        package: String::new(),
-        declared: Vec::new(),
-        outputs: Vec::new(),
-        statement: None,
-    };
-    let asked = PackageText { text: text.to_owned(), file: "a-1.tgz".to_owned(), build };
-    if let Ok(package) = checksums::package_of(&asked) {
+    let asked = PackageText { text: text.to_owned(), file: "a-1.tgz".to_owned() };
+    if let Ok(package) = checksums::package_of(&asked, "") {
         assert_eq!((&*package.name.name, &*package.version), ("a", "1"));
     }
 }

@@ -295,7 +295,7 @@ impl Family for Pkgsrc {
             tries::apply_patch(&patch, &tree)?;
         }
         let path = tree.to_str().ok_or_else(|| Error::usage("the path of the yard is not text"))?.to_owned();
-        let edited = edit::set(text, "pkgsrc", &[("tree", &path)], OnConflict::Replace);
+        let edited = edit::set(text, "pkgsrc", &[("tree", path.as_str())], OnConflict::Replace);
         Ok(edited.map_err(|refusal| Error::usage(refusal.to_string()))?.text)
     }
 

@@ -8,6 +8,7 @@
 //!     <folder>/<text>, <text>.asc              the text, with a signature
 //!     .listed                                  the paths of all these files
 //! .staging/, .lock, kilnyard-archive-keyring.asc   as in other repositories
+//! <name>                                       a file for the configuration of clients
 //! ```
 //!
 //! The order of steps and the guarantees are those of the other repositories. A file that only the previous generation
@@ -21,7 +22,7 @@ use crate::execute::Signed;
 use crate::layout::{KEYRING_FILE, LISTED, Series, signature_of};
 use crate::name::check_file_name;
 use crate::operation::Operation;
-use crate::plan::plan_key_file;
+use crate::plan::{plan_client_file, plan_key_file};
 use crate::pool::check_source;
 use crate::state::{self, SeriesState};
 use crate::steps::Steps;
@@ -51,6 +52,8 @@ pub struct ListFiles {
     pub lists: Vec<(String, Vec<u8>)>,
     /// The name of the text that names them, and the text.
     pub text: (&'static str, String),
+    /// The name of a file at the top of the repository, for the configuration of clients, and its text.
+    pub client: (&'static str, String),
 }
 
 /// Plans to make the repository list exactly these packages, signed with the key whose armored public half is `public_key`.
@@ -70,7 +73,8 @@ pub fn plan(
     let mut steps = Steps::new(repository);
     series::clear_leftovers(&series, &seen, &mut steps)?;
     plan_key_file(repository, public_key, &mut steps)?;
-    let ListFiles { folder, lists, text: (name, text) } = lists;
+    let ListFiles { folder, lists, text: (name, text), client } = lists;
+    plan_client_file(repository, client.0, &client.1, &mut steps)?;
     let top = Path::new(folder).join(name);
     let current = seen.current.map(|number| series.generation(number));
     let has = |path: &Path, size_bytes: Option<u64>| {

@@ -13,9 +13,6 @@ use crate::state::{self, SeriesState};
 use crate::steps::Steps;
 use crate::{BinaryEntry, Checksum, ReleaseFacts, Result, SourceEntry, index, release, series};
 
-/// Staging name of the public key file.
-const STAGED_KEY: &str = "key";
-
 /// An ordered list of steps, and the state of the repository when it was made. Displayed with one line per
 /// step, for a dry run.
 #[derive(Debug, Clone)]
@@ -117,13 +114,23 @@ pub fn plan(
 /// Plans the public key file at the top, for setting up clients. To check the key of a generation, its own copy
 /// is used, which appears together with its signatures.
 pub(crate) fn plan_key_file(repository: &Path, public_key: &str, steps: &mut Steps<'_>) -> Result<()> {
-    // A file that cannot be read as text is not a key, and is replaced.
-    let existing = state::read_text(&repository.join(KEYRING_FILE)).unwrap_or_default();
-    if existing.as_deref() != Some(public_key) {
+    plan_client_file(repository, KEYRING_FILE, public_key, steps)
+}
+
+/// Plans a file at the top, for setting up clients.
+pub(crate) fn plan_client_file(
+    repository: &Path,
+    name: &str,
+    text: &str,
+    steps: &mut Steps<'_>,
+) -> Result<()> {
+    // One that cannot be read as text is replaced.
+    let existing = state::read_text(&repository.join(name)).unwrap_or_default();
+    if existing.as_deref() != Some(text) {
         steps.make_directory(STAGING.into())?;
-        let staged = layout::staged(STAGED_KEY);
-        steps.add(Operation::Write { path: staged.clone(), content: public_key.as_bytes().to_vec() });
-        steps.add(Operation::Move { from: staged, to: KEYRING_FILE.into() });
+        let staged = layout::staged(name);
+        steps.add(Operation::Write { path: staged.clone(), content: text.as_bytes().to_vec() });
+        steps.add(Operation::Move { from: staged, to: name.into() });
         steps.touch(PathBuf::new());
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::judge::checksums::SUMMARY;
 use crate::judge::{lists, release};
 use crate::memory::Name;
 use crate::message::{
-    self, Answer, Ask, Build, Change, Evidence, Form, Generation, KeyState, PackageText, Question, Refusal,
+    self, Answer, Ask, Build, BuildTexts, Change, Evidence, Form, Generation, KeyState, Question, Refusal,
     VERSION,
 };
 use kilnyard_publish::{Signatures, SignedText, ToSign};
@@ -165,9 +165,9 @@ impl Client {
     /// The signer is away, refuses all of them, or has no key that can be used.
     pub fn sign_packages(
         &mut self,
-        packages: Vec<PackageText>,
+        builds: Vec<BuildTexts>,
     ) -> Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
-        match self.ask(Ask::Packages { packages })? {
+        match self.ask(Ask::Packages { builds })? {
             Answer::Packages { signatures, refusals } => Ok((signatures, refusals)),
             other => Err(unexpected(other)),
         }
@@ -179,9 +179,9 @@ impl Client {
     /// The signer is away, refuses all of them, or has no key that can be used.
     pub fn sign_headers(
         &mut self,
-        packages: Vec<PackageText>,
+        builds: Vec<BuildTexts>,
     ) -> Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
-        match self.ask(Ask::Headers { packages })? {
+        match self.ask(Ask::Headers { builds })? {
             Answer::Packages { signatures, refusals } => Ok((signatures, refusals)),
             other => Err(unexpected(other)),
         }

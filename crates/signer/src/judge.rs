@@ -10,9 +10,9 @@ use crate::account;
 use crate::change;
 use crate::hash;
 use crate::memory::{Known, Memory, MemoryError, Name, Remembered};
-use crate::message::{Build, Built, Form, Generation, PackageText, Refusal, Rule};
+use crate::message::{Build, BuildTexts, Built, Form, Generation, Refusal, Rule};
 use crate::policy::{Policy, Repository, Worker, matches};
-use crate::statement;
+use crate::statement::Statement;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -261,39 +261,53 @@ impl Court<'_> {
     ///
     /// # Errors
     /// The memory cannot be read.
-    pub fn judge_texts(&self, form: Form, texts: &[PackageText]) -> Result<Judged, Fault> {
+    pub fn judge_texts(&self, form: Form, asked: &[BuildTexts]) -> Result<Judged, Fault> {
         self.check_policy(checksums::SERIES)?;
         let (mut packages, mut names) = (Vec::new(), HashSet::new());
-        for text in texts {
-            let package = match form {
-                Form::Lists => lists::package_of(text),
-                _ => checksums::package_of(text),
-            };
-            let package = package.map_err(|reason| Fault::Refused(Rule::Text, reason))?;
-            if !names.insert(package.name.clone()) {
-                let reason = format!("{} occurs twice", package.name.name);
+        for BuildTexts { build, texts } in asked {
+            if build.outputs.len() != texts.len() {
+                let reason = format!("the build of {} has another number of packages", build.package);
                 return Err(Fault::Refused(Rule::Text, reason));
             }
-            packages.push(package);
+            for (text, built) in texts.iter().zip(&build.outputs) {
+                let package = match form {
+                    Form::Lists => lists::package_of(text, built),
+                    _ => checksums::package_of(text, &build.source),
+                };
+                let package = package.map_err(|reason| Fault::Refused(Rule::Text, reason))?;
+                if !names.insert(package.name.clone()) {
+                    let reason = format!("{} occurs twice", package.name.name);
+                    return Err(Fault::Refused(Rule::Text, reason));
+                }
+                packages.push(package);
+            }
         }
         lists::add_epochs(&mut packages);
-        let builds: Vec<Build> = texts.iter().map(|text| text.build.clone()).collect();
+        let builds = asked.iter().map(|asked| &asked.build);
         let new = (0..packages.len()).collect();
         let read = Read { date: self.now, packages, ..Read::default() };
         let prepared =
             Prepared { series: SIGNED_PACKAGES.to_owned(), form, indexes: Texts::new(), read, new };
-        Ok(self.judge(&prepared, &builds)?)
+        Ok(self.judge(&prepared, builds)?)
     }
 
     /// Judges the new packages of a generation by the builds that they are from.
     ///
     /// # Errors
     /// The memory cannot be read.
-    pub fn judge(&self, prepared: &Prepared, builds: &[Build]) -> Result<Judged, MemoryError> {
+    pub fn judge<'b>(
+        &self,
+        prepared: &Prepared,
+        builds: impl Iterator<Item = &'b Build>,
+    ) -> Result<Judged, MemoryError> {
         let series = &prepared.series;
-        let mut by_digest: HashMap<&str, (&Build, &Built)> = HashMap::new();
-        for build in builds {
-            by_digest.extend(build.outputs.iter().map(|built| (built.listed.as_str(), (build, built))));
+        // A statement has all outputs of its build, of which there may be thousands: each is read once.
+        let builds: Vec<(&Build, Option<Result<Statement, String>>)> =
+            builds.map(|build| (build, build.statement.as_ref().map(Statement::read))).collect();
+        let mut by_digest: HashMap<&str, Found<'_>> = HashMap::new();
+        for (build, statement) in &builds {
+            let found = |built| Found { build, built, statement: statement.as_ref() };
+            by_digest.extend(build.outputs.iter().map(|built| (built.listed.as_str(), found(built))));
         }
         let (mut new, mut faults) = (BTreeMap::new(), Vec::new());
         for package in prepared.new_packages() {
@@ -301,8 +315,8 @@ impl Court<'_> {
             for (rule, reason) in self.faults(prepared, package, found)? {
                 faults.push((package, rule, reason));
             }
-            if let Some((build, built)) = found {
-                new.insert(&package.name, (package, build, built));
+            if let Some(found) = found {
+                new.insert(&package.name, (package, found));
             }
         }
         if !new.is_empty() {
@@ -346,19 +360,20 @@ impl Court<'_> {
         judged.refusals.truncate(REFUSALS_MAX);
         for package in prepared.new_packages() {
             let name = &package.name;
-            let found = new.get(name).map(|(_, build, built)| (*build, *built));
-            let signed = found.and_then(|(build, _)| build.statement.as_ref());
+            let found = new.get(name).map(|(_, found)| *found);
+            let signed = found.and_then(|found| found.build.statement.as_ref());
+            let statement = found.and_then(|found| found.statement?.as_ref().ok());
             judged.explained.push(account::Package {
                 name: name.name.clone(),
                 variant: name.variant.clone(),
                 version: package.version.clone(),
                 listed: package.listed.clone(),
                 source: package.source.clone(),
-                attempt: signed.and_then(|signed| statement::attempt(&signed.statement)),
+                attempt: statement.and_then(Statement::attempt),
                 worker: signed.map(|signed| signed.key.clone()),
             });
-            let files = found.filter(|(_, built)| built.files.is_some());
-            let files = files.map(|(_, built)| files_of(package, built).collect());
+            let files = found.filter(|found| found.built.files.is_some());
+            let files = files.map(|found| files_of(package, found.built).collect());
             judged.packages.push(known_of(package, files));
         }
         Ok(judged)
@@ -369,7 +384,7 @@ impl Court<'_> {
         &self,
         prepared: &Prepared,
         package: &Package,
-        found: Option<(&Build, &Built)>,
+        found: Option<Found<'_>>,
     ) -> Result<Vec<(Rule, String)>, MemoryError> {
         let (series, name) = (&prepared.series, &package.name.name);
         let mut faults = Vec::new();
@@ -384,7 +399,8 @@ impl Court<'_> {
                 }
                 faults.extend(self.fault_of_core(package, None));
             }
-            Some((build, built)) => {
+            Some(found) => {
+                let Found { build, built, statement } = found;
                 if build.source != package.source {
                     let reason = format!(
                         "it says it is from {}, and the build was of {}",
@@ -406,14 +422,15 @@ impl Court<'_> {
                     let reason = "the list of all files has others than its build made".to_owned();
                     faults.push((Rule::Worker, reason));
                 }
-                faults.extend(self.fault_of_source(package, build)?);
-                faults.extend(self.faults_of_worker(package, build, built));
+                let statement = statement.and_then(|statement| statement.as_ref().ok());
+                faults.extend(self.fault_of_source(package, build, statement)?);
+                faults.extend(self.faults_of_worker(package, found));
             }
         }
         if self.memory.is_replaced(self.name, series, &package.name, &package.listed)? {
             faults.push((Rule::Replayed, "this content was signed before, and replaced".to_owned()));
         } else {
-            let has_signature = found.is_some_and(|(_, built)| built.header.is_some());
+            let has_signature = found.is_some_and(|found| found.built.header.is_some());
             faults.extend(self.faults_of_version(prepared, package, has_signature)?);
         }
         let owners = self.memory.owners(self.name, series, name)?;
@@ -518,8 +535,8 @@ impl Court<'_> {
     }
 
     /// What is wrong with who built a package.
-    fn faults_of_worker(&self, package: &Package, build: &Build, built: &Built) -> Vec<(Rule, String)> {
-        let mut faults = Vec::new();
+    fn faults_of_worker(&self, package: &Package, found: Found<'_>) -> Vec<(Rule, String)> {
+        let (mut faults, Found { build, built, statement }) = (Vec::new(), found);
         let worker = match &build.statement {
             None if self.repository.workers_only => {
                 faults.push((Rule::Worker, "no worker signed it".to_owned()));
@@ -527,11 +544,14 @@ impl Court<'_> {
             }
             None => None,
             Some(signed) => {
-                if let Err(reason) =
-                    statement::check(signed, build, package, built, self.repository.workers_only)
-                {
-                    faults.push((Rule::Worker, reason));
-                }
+                let checked = match statement {
+                    Some(Ok(statement)) => {
+                        statement.check(build, package, built, self.repository.workers_only)
+                    }
+                    Some(Err(reason)) => Err(reason.clone()),
+                    None => Err("its worker signed nothing".to_owned()),
+                };
+                faults.extend(checked.err().map(|reason| (Rule::Worker, reason)));
                 let worker = self.policy.worker_of(&signed.key);
                 if worker.is_none() && (self.repository.workers_only || !self.policy.worker.is_empty()) {
                     let key = signed.key.get(..16).unwrap_or_default();
@@ -546,9 +566,18 @@ impl Court<'_> {
     }
 }
 
+/// The build that an output is from.
+#[derive(Clone, Copy)]
+struct Found<'b> {
+    build: &'b Build,
+    built: &'b Built,
+    /// What its worker signed, or why that counts for nothing; absent if no worker signed anything.
+    statement: Option<&'b Result<Statement, String>>,
+}
+
 /// Finds files of new packages that other packages had before, and still have.
 fn find_taken_files<'p>(
-    new: &BTreeMap<&'p Name, (&'p Package, &Build, &Built)>,
+    new: &BTreeMap<&'p Name, (&'p Package, Found<'_>)>,
     mut owners: HashMap<u64, Vec<Name>>,
     packages: &[Package],
     faults: &mut Vec<(&'p Package, Rule, String)>,
@@ -557,9 +586,11 @@ fn find_taken_files<'p>(
     for names in owners.values_mut() {
         names.retain(|name| all.contains_key(name));
     }
-    let has: HashMap<&Name, HashSet<u64>> =
-        new.iter().map(|(name, (package, _, built))| (*name, files_of(package, built).collect())).collect();
-    for (name, (package, _, built)) in new {
+    let has: HashMap<&Name, HashSet<u64>> = new
+        .iter()
+        .map(|(name, (package, found))| (*name, files_of(package, found.built).collect()))
+        .collect();
+    for (name, (package, Found { built, .. })) in new {
         let mut reported = HashSet::new();
         for (path, file) in built.files.iter().flatten().zip(files_of(package, built)) {
             for other in owners.get(&file).into_iter().flatten() {

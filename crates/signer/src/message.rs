@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 /// The version of the messages. A signer answers to this one alone.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The largest frame, in bytes.
 const FRAME_BYTES_MAX: u32 = 256 << 20;
@@ -61,14 +61,14 @@ pub enum Ask {
     },
     /// Sign packages of a pkgsrc tree, each by the text `+PKG_HASH` of its blocks.
     Packages {
-        /// The packages.
-        packages: Vec<PackageText>,
+        /// The packages, by build.
+        builds: Vec<BuildTexts>,
     },
     /// Sign packages of RPM, each by its main header. Each signature is one packet of OpenPGP by the first key of the repository, in
     /// hexadecimal.
     Headers {
-        /// The packages; their texts are the headers, in hexadecimal.
-        packages: Vec<PackageText>,
+        /// The packages, by build; their texts are the headers, in hexadecimal.
+        builds: Vec<BuildTexts>,
     },
     /// Sign a `.dsc` or `.changes` file.
     Document {
@@ -111,16 +111,24 @@ pub struct SourceIndex {
     pub text: String,
 }
 
-/// A package to be signed.
+/// Packages of a build to be signed, each for itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuildTexts {
+    /// The build, with the outputs that these packages are.
+    pub build: Build,
+    /// The text of each output, in their order.
+    pub texts: Vec<PackageText>,
+}
+
+/// A package to be signed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackageText {
     /// The text that is signed.
     pub text: String,
     /// The name of its file.
     pub file: String,
-    /// The build that it is from, with this output alone.
-    pub build: Build,
 }
 
 /// A generation of a repository.

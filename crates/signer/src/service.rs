@@ -7,7 +7,8 @@ use crate::judge::{self, Court, Fault, Prepared, SIGNED_PACKAGES, lists};
 use crate::keys::{Credentials, Keys, with_cause};
 use crate::memory::{Memory, MemoryError, Name, Remembered, Signed};
 use crate::message::{
-    self, Answer, Ask, Build, Evidence, Form, Generation, PackageText, Question, Refusal, Rule, VERSION,
+    self, Answer, Ask, Build, BuildTexts, Evidence, Form, Generation, PackageText, Question, Refusal, Rule,
+    VERSION,
 };
 use crate::policy::{POLICY, Policy, Repository};
 use crate::sources::{Vouchers, vouchers_of};
@@ -126,10 +127,8 @@ impl Service {
                 }
                 _ => Ok(failed("no builds were asked for".to_owned())),
             },
-            Ask::Packages { packages } => {
-                self.packages(question, &repository, (Form::Checksums, packages), now)
-            }
-            Ask::Headers { packages } => self.packages(question, &repository, (Form::Lists, packages), now),
+            Ask::Packages { builds } => self.packages(question, &repository, (Form::Checksums, builds), now),
+            Ask::Headers { builds } => self.packages(question, &repository, (Form::Lists, builds), now),
             Ask::Document { text } => self.document(question, &repository, text, now),
         };
         answered.unwrap_or_else(|error| failed(format!("the signer failed to {}", with_cause(&error))))
@@ -306,7 +305,7 @@ impl Service {
         now: i64,
     ) -> Result<Answer, MemoryError> {
         let name = &question.repository;
-        let judged = self.court(name, repository, now).judge(&prepared, builds)?;
+        let judged = self.court(name, repository, now).judge(&prepared, builds.iter())?;
         if !judged.refusals.is_empty() {
             return Ok(self.refuse(question, now, judged.refusals));
         }
@@ -342,11 +341,11 @@ impl Service {
         &mut self,
         question: &Question,
         repository: &Repository,
-        (form, texts): (Form, &[PackageText]),
+        (form, builds): (Form, &[BuildTexts]),
         now: i64,
     ) -> Result<Answer, MemoryError> {
         let name = &question.repository;
-        let judged = match self.court(name, repository, now).judge_texts(form, texts) {
+        let judged = match self.court(name, repository, now).judge_texts(form, builds) {
             Ok(judged) => judged,
             Err(Fault::Memory(error)) => return Err(error),
             Err(Fault::Refused(rule, reason)) => {
@@ -362,7 +361,8 @@ impl Service {
                 true => Ok(None),
                 false => sign(text.text.as_bytes()).map(Some),
             };
-            let signatures = texts.iter().zip(&judged.explained).map(sign).collect::<Result<Vec<_>, _>>()?;
+            let texts = builds.iter().flat_map(|build| &build.texts);
+            let signatures = texts.zip(&judged.explained).map(sign).collect::<Result<Vec<_>, _>>()?;
             Ok((signatures, keys))
         });
         let (signatures, keys) = match signed {

@@ -1,8 +1,16 @@
-//! Files that are written completely or not at all.
+//! Files that are written completely or not at all, and folders that others cannot enter.
 
 use crate::error::{Context, Kind, Result};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+/// The lowest folder on the way to a path, or this path, that the users of roots cannot enter: they are others to this machine.
+pub fn closed_folder(path: &Path) -> Option<&Path> {
+    let is_closed =
+        |path: &&Path| fs_err::metadata(path).is_ok_and(|facts| facts.permissions().mode() & 0o001 == 0);
+    path.ancestors().find(is_closed)
+}
 
 /// Writes a file atomically: readers see all of it or the previous version.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {

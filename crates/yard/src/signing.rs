@@ -18,7 +18,7 @@ use kilnyard_publish::{Signatures, Signer, SignerError, ToSign};
 use kilnyard_signer::client::{Builds, Client, ClientError, Sources};
 use kilnyard_signer::keys::with_cause;
 use kilnyard_signer::memory::Name;
-use kilnyard_signer::message::{KeyState, PackageText, Refusal, VERSION};
+use kilnyard_signer::message::{BuildTexts, KeyState, Refusal, VERSION};
 use kilnyard_signer::policy::POLICY;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -174,9 +174,9 @@ impl Signing {
     /// The signer refuses all of them, or cannot sign.
     pub fn sign_packages(
         &self,
-        packages: Vec<PackageText>,
+        builds: Vec<BuildTexts>,
     ) -> std::result::Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_packages(packages)
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_packages(builds)
     }
 
     /// Signs packages of RPM: see [`Client::sign_headers`].
@@ -185,9 +185,9 @@ impl Signing {
     /// The signer refuses all of them, or cannot sign.
     pub fn sign_headers(
         &self,
-        packages: Vec<PackageText>,
+        builds: Vec<BuildTexts>,
     ) -> std::result::Result<(Vec<Option<String>>, Vec<Refusal>), ClientError> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_headers(packages)
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).sign_headers(builds)
     }
 
     /// Shows the signer what vouches for the sources of packages: see [`Client::show_sources`].

@@ -1,6 +1,7 @@
 //! Numbers, times and commands as users read and type them.
 
 use kilnyard_model::foreign;
+pub use kilnyard_web::encoded;
 
 /// Formats JSON with every character that a terminal interprets escaped. serde_json escapes only the control
 /// characters below U+0020.

@@ -14,7 +14,7 @@ use kilnyard_family::pkgsrc::publish::signed::{BATCH, sign_missing};
 use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::digests::{BLOCKS, PKG_HASH};
 use kilnyard_model::order::Output;
-use kilnyard_signer::message::{self, Ask, Build, Built, PackageText, Question, VERSION};
+use kilnyard_signer::message::{self, Ask, Build, BuildTexts, Built, PackageText, Question, VERSION};
 use kilnyard_store::{Holder, OutputRow};
 use kilnyard_yard::signing::{OWN_REPOSITORY, Signing};
 use serde_json::{Map, json};
@@ -120,7 +120,7 @@ fn sent_bytes() -> Result<u64> {
     let (count, size) = TREE;
     let mut sent = 0;
     for first in (0..count).step_by(BATCH) {
-        let packages = (first..count.min(first + BATCH)).map(|number| {
+        let builds = (first..count.min(first + BATCH)).map(|number| {
             let name = format!("synthetic-{number:05}-1.0");
             let digest = |what: &str| hex(&Sha512::digest(format!("{name} {what}")));
             let blocks: Vec<String> =
@@ -136,9 +136,9 @@ fn sent_bytes() -> Result<u64> {
                 outputs: vec![built],
                 statement: None,
             };
-            PackageText { text, file: format!("{name}.tgz"), build }
+            BuildTexts { build, texts: vec![PackageText { text, file: format!("{name}.tgz") }] }
         });
-        let ask = Ask::Packages { packages: packages.collect() };
+        let ask = Ask::Packages { builds: builds.collect() };
         let question = Question { version: VERSION, repository: "yard".to_owned(), ask };
         let mut frame = Vec::new();
         message::write(&mut frame, &question).or_internal("measure a message")?;

@@ -168,6 +168,16 @@ pub fn header_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(kept.bytes)
 }
 
+/// The main header of a package file, and the OpenPGP signatures of it.
+///
+/// # Errors
+/// It cannot be read, or is no package file.
+pub fn signatures_of(path: &Path) -> io::Result<(Vec<u8>, Vec<Vec<u8>>)> {
+    let begun = begin(&mut BufReader::new(fs_err::File::open(path)?))?;
+    let signatures = begun.signatures.into_iter().filter(|entry| [TAG, RSA_TAG].contains(&entry.tag));
+    Ok((header_of(path)?, signatures.map(|entry| entry.bytes).collect()))
+}
+
 /// Keeps what is read.
 struct Kept<'r, R> {
     input: &'r mut R,

@@ -1,13 +1,13 @@
 //! Checks of a pkgsrc yard beyond those of the base root.
 
 use super::Pkgsrc;
+use kilnyard_yard::files::closed_folder;
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::remedy::Remedy;
 use std::path::Path;
 
 /// Whether the folder is a pkgsrc tree that the users of roots can reach.
 pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
-    use std::os::unix::fs::PermissionsExt;
     let shown = pkgsrc.shown();
     if pkgsrc.git.is_some() && !pkgsrc.tree.exists() {
         return Finding::new("tree", true, format!("{shown}, which the first scan fetches"));
@@ -20,10 +20,7 @@ pub fn tree(pkgsrc: &Pkgsrc) -> Finding {
             ..Finding::new("tree", false, format!("{shown} is not a pkgsrc tree: it has no mk"))
         };
     }
-    let is_closed = |path: &&Path| {
-        fs_err::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 == 0)
-    };
-    match pkgsrc.tree.ancestors().find(is_closed) {
+    match closed_folder(&pkgsrc.tree) {
         Some(closed) => Finding {
             help: Some(Remedy::from(format!("chmod o+x {}; or a tree elsewhere", closed.display()))),
             ..Finding::new(

@@ -18,12 +18,15 @@ use kilnyard_store::{Current, OutputRow, Store};
 use kilnyard_yard::error::{Context, Kind, Result};
 use kilnyard_yard::family::{PublicationTerms, Recovered, ToPublish, broken_output_note};
 use kilnyard_yard::files::write_whole;
+use kilnyard_yard::words::encoded;
 use kilnyard_yard::yard::{Yard, store_error};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The repository, below that of the yard.
 const FOLDER: &str = "packages";
+/// Sets up dnf, at the top of the yard's repository.
+const CLIENT_FILE: &str = "kilnyard.repo";
 /// Entries of packages by the SHA-256 of their files, so that no file is read again.
 const KEPT: &str = "state/entries";
 
@@ -42,6 +45,16 @@ fn published(yard: &Yard) -> Result<Option<Lists>> {
     };
     let lists = Lists::read(&top, &mut |name| std::fs::read(folder.join(name)));
     lists.map(Some).context(Kind::Machine, "read the repository's lists")
+}
+
+/// The published entries, by the name and architecture of their packages.
+fn entries_by_name(yard: &Yard) -> Result<HashMap<(String, String), String>> {
+    let lists = published(yard)?.unwrap_or_default();
+    let named = |entry: &str| {
+        let package = described(entry)?;
+        Some(((listed_name(&package), package.architecture.to_string()), entry.to_owned()))
+    };
+    Ok(lists.entries().filter_map(named).collect())
 }
 
 /// The highest number of a rebuild in the yard's repository, by source and version of its recipe.
@@ -74,16 +87,9 @@ pub fn make<'a>(
     let mut outputs = store.outputs().map_err(store_error)?;
     outputs.retain(|row| is_in_set(&row.package));
     outputs.sort_by(|one, other| one.output.file.cmp(&other.output.file));
-    let published = published(yard)?.unwrap_or_default();
-    let by_name: HashMap<(String, String), &str> = published
-        .entries()
-        .filter_map(|entry| {
-            let package = described(entry)?;
-            Some(((listed_name(&package), package.architecture.to_string()), entry))
-        })
-        .collect();
     let signed = SignedPackages::of(yard, &terms.fingerprint);
     let (mut entries, mut files, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
+    let mut before = None;
     for row in &outputs {
         let output = &row.output;
         let hash = Sha256Hex::parse(&output.sha256).or_internal("read an output")?;
@@ -107,8 +113,12 @@ pub fn make<'a>(
             files.push(file);
             continue;
         }
-        // What is published stays in its place.
-        let stays = by_name.get(&(output.name.clone(), output.architecture.clone()));
+        // What is published stays in its place. Most publications need none of these lists.
+        let published = match &before {
+            Some(known) => known,
+            None => before.insert(entries_by_name(yard)?),
+        };
+        let stays = published.get(&(output.name.clone(), output.architecture.clone()));
         let stays = stays.and_then(|entry| published_file(yard, entry));
         // What is there and not signed was refused.
         if !is_withheld && !is_there {
@@ -128,22 +138,29 @@ pub fn make<'a>(
         folder: repository::FOLDER,
         lists: lists.into_iter().map(|list| (list.name, list.content)).collect(),
         text: (repository::TOP, top),
+        client: (CLIENT_FILE, client_file(&yard.repository(), signed.is_some())),
     };
-    let (at, is_signed) = (yard.repository(), signed.is_some());
+    let at = yard.repository();
     let planned = plan_lists(&at, &files, lists, &terms.public_key);
     Ok(ToPublish {
         publication: planned.context(Kind::Machine, "plan the repository")?,
         builds: Box::new(SourceBuilds { store, distfiles, outputs, signed }),
         packages,
         remarks,
-        line_for: "a file in /etc/yum.repos.d",
-        line: format!(
-            "[kilnyard]\n  name=Kilnyard\n  baseurl=file://{0}/{FOLDER}\n  repo_gpgcheck=1\n  gpgcheck={1}\n  \
-             gpgkey=file://{0}/{KEYRING_FILE}",
-            at.display(),
-            u8::from(is_signed),
-        ),
+        line_for: "dnf",
+        line: format!("cp {} /etc/yum.repos.d/", at.join(CLIENT_FILE).display()),
     })
+}
+
+/// The file for `/etc/yum.repos.d` (dnf.conf(5), "repo options").
+fn client_file(repository: &Path, has_signed_packages: bool) -> String {
+    // A space would begin another address.
+    let at = encoded(&repository.to_string_lossy());
+    format!(
+        "# For other machines, replace file://{at} by the address of the server that has this folder.\n\
+         [kilnyard]\nname=Kilnyard\nbaseurl=file://{at}/{FOLDER}\nrepo_gpgcheck=1\ngpgcheck={}\ngpgkey=file://{at}/{KEYRING_FILE}\n",
+        u8::from(has_signed_packages)
+    )
 }
 
 /// The entry of an output, which is read from its file once.

@@ -9,17 +9,16 @@ use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::digests::HEADER;
 use kilnyard_model::order::Output;
 use kilnyard_signer::judge::lists::bytes_of;
-use kilnyard_signer::message::{Build, Built, PackageText};
+use kilnyard_signer::message::{Build, BuildTexts, Built, PackageText};
 use kilnyard_store::{OutputRow, Store};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::RefusedPackage;
-use kilnyard_yard::files::write_whole;
 use kilnyard_yard::signing::Signing;
 use kilnyard_yard::yard::{Yard, store_error};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The folder of signed packages in the yard. Below it, there is one for each key.
 const FOLDER: &str = "signed";
@@ -82,24 +81,36 @@ impl SignedPackages {
         (is_own && has_size).then_some(facts)
     }
 
-    /// Gives a signed file its name, once it is on disk.
-    fn keep(&self, output: &Output, staged: &Path) -> Result<()> {
-        let failed = || format!("keep the signed package {}", output.file);
-        let file = PackageFile::read(staged, OutputBounds::WIDEST).context(Kind::Machine, failed())?;
-        let location = format!("{}/{}", self.pool, output.file);
-        let entry = Entry::new(&file, &location);
-        // The words of the output's description are those that its worker signed.
-        let primary = signature::described_as(&output.description, &entry.primary);
-        let facts =
-            Facts { sha256: file.sha256, size_bytes: file.size_bytes, entry: Entry { primary, ..entry } };
-        let path = self.path(output);
-        let sync = || -> io::Result<()> {
-            fs_err::File::open(staged)?.sync_all()?;
-            fs_err::rename(staged, &path)
+    /// The file of an output before it is known to be on disk.
+    fn staged(&self, output: &Output) -> PathBuf {
+        self.path(output).with_extension("new")
+    }
+
+    /// Gives the staged files of outputs their names, once all of them are on disk.
+    fn keep(&self, outputs: &[&Output]) -> Result<()> {
+        let part = |output: &Output| self.path(output).with_extension("part");
+        for output in outputs {
+            let failed = || format!("keep the signed package {}", output.file);
+            let staged = self.staged(output);
+            let file = PackageFile::read(&staged, OutputBounds::WIDEST).context(Kind::Machine, failed())?;
+            let entry = Entry::new(&file, &format!("{}/{}", self.pool, output.file));
+            // The words of the output's description are those that its worker signed.
+            let primary = signature::described_as(&output.description, &entry.primary);
+            let facts =
+                Facts { sha256: file.sha256, size_bytes: file.size_bytes, entry: Entry { primary, ..entry } };
+            let text = serde_json::to_vec(&facts).or_internal("write what is known of a signed package")?;
+            fs_err::write(part(output), text).context(Kind::Machine, failed())?;
+        }
+        let named = || -> io::Result<()> {
+            // One flush for all: each takes some milliseconds, and a build may have thousands of packages.
+            rustix::fs::syncfs(fs_err::File::open(&self.folder)?)?;
+            for output in outputs {
+                fs_err::rename(self.staged(output), self.path(output))?;
+                fs_err::rename(part(output), self.path(output).with_extension(FACTS))?;
+            }
+            Ok(())
         };
-        sync().context(Kind::Machine, failed())?;
-        let text = serde_json::to_vec(&facts).or_internal("write what is known of a signed package")?;
-        write_whole(&path.with_extension(FACTS), &text)
+        named().context(Kind::Machine, "keep signed packages")
     }
 
     /// Removes the files of all other outputs, and those of other keys.
@@ -144,13 +155,17 @@ pub fn sign_missing(
     for row in &outputs {
         builds.entry(&row.package).or_default().push(row);
     }
-    let mut refused = Vec::new();
+    let (mut refused, mut taken) = (Vec::new(), Vec::new());
     let mut batch = Batch::default();
     for (package, of_build) in builds {
         let mut missing = Vec::new();
         for row in &of_build {
-            if signed.facts(&row.output).is_none() && !take_published(yard, &signed, &row.output)? {
-                missing.push(*row);
+            if signed.facts(&row.output).is_some() {
+                continue;
+            }
+            match take_published(yard, &signed, &row.output)? {
+                true => taken.push(&row.output),
+                false => missing.push(*row),
             }
         }
         if missing.is_empty() {
@@ -171,6 +186,7 @@ pub fn sign_missing(
     if !batch.rows.is_empty() {
         refused.extend(sign_batch(&signed, distfiles, signing, batch)?);
     }
+    signed.keep(&taken)?;
     signed
         .forget_others(&outputs)
         .context(Kind::Machine, "remove signed packages that are no longer needed")?;
@@ -180,7 +196,8 @@ pub fn sign_missing(
 /// What is asked at once.
 #[derive(Default)]
 struct Batch<'a> {
-    texts: Vec<PackageText>,
+    builds: Vec<BuildTexts>,
+    /// Their outputs, in the same order.
     rows: Vec<&'a OutputRow>,
     bytes: usize,
 }
@@ -195,42 +212,42 @@ impl<'a> Batch<'a> {
         if self.rows.iter().any(|known| known.output.sha256 == row.output.sha256) {
             return Ok(());
         }
-        let text = text_of(distfiles, row, statement)?;
-        // Each package has all that the worker signed of its build.
-        self.bytes += text.text.len() + statement.map_or(0, |signed| signed.statement.len());
-        self.texts.push(text);
+        let (text, built) = text_of(distfiles, row)?;
+        self.bytes += text.text.len();
+        if self.builds.last().is_none_or(|last| last.build.package != row.package) {
+            self.bytes += statement.map_or(0, |signed| signed.statement.len());
+            let build = Build {
+                source: row.package.clone(),
+                package: row.package.clone(),
+                declared: Vec::new(),
+                outputs: Vec::new(),
+                statement: statement.cloned(),
+            };
+            self.builds.push(BuildTexts { build, texts: Vec::new() });
+        }
+        if let Some(BuildTexts { build, texts }) = self.builds.last_mut() {
+            build.declared.push(row.output.name.clone());
+            build.outputs.push(built);
+            texts.push(text);
+        }
         self.rows.push(row);
         Ok(())
     }
 
     fn is_full(&self) -> bool {
-        self.texts.len() >= BATCH || self.bytes >= BATCH_BYTES
+        self.rows.len() >= BATCH || self.bytes >= BATCH_BYTES
     }
 }
 
-/// The header of an output, with its build.
-fn text_of(
-    distfiles: &FileStore,
-    row: &OutputRow,
-    statement: Option<&kilnyard_model::provenance::Signed>,
-) -> Result<PackageText> {
+/// The header of an output, and the output as its build has it.
+fn text_of(distfiles: &FileStore, row: &OutputRow) -> Result<(PackageText, Built)> {
     let output = &row.output;
     let path = distfiles.path(&Sha256Hex::parse(&output.sha256).or_internal("read an output")?);
     let header = signature::header_of(&path).context(Kind::Machine, format!("read {}", output.file))?;
     let listed = kilnyard_signer::hash(&header);
     let built =
         Built { sha256: output.sha256.clone(), listed: listed.clone(), header: Some(listed), files: None };
-    Ok(PackageText {
-        text: kilnyard_ecosystem::hex(&header),
-        file: output.file.clone(),
-        build: Build {
-            source: row.package.clone(),
-            package: row.package.clone(),
-            declared: vec![output.name.clone()],
-            outputs: vec![built],
-            statement: statement.cloned(),
-        },
-    })
+    Ok((PackageText { text: kilnyard_ecosystem::hex(&header), file: output.file.clone() }, built))
 }
 
 /// The digest of the header of an output, which is kept with it or read from its file.
@@ -246,26 +263,27 @@ fn sign_batch(
     signed: &SignedPackages,
     distfiles: &FileStore,
     signing: &Signing,
-    Batch { texts, rows, .. }: Batch<'_>,
+    Batch { builds, rows, .. }: Batch<'_>,
 ) -> Result<Vec<RefusedPackage>> {
-    let (signatures, refusals) = signing.sign_headers(texts).context(Kind::Machine, "sign packages")?;
+    let (signatures, refusals) = signing.sign_headers(builds).context(Kind::Machine, "sign packages")?;
     if signatures.len() != rows.len() {
         return Err(Error::new(Kind::Machine, "the signer answers with another number of signatures"));
     }
+    let mut made = Vec::new();
     for (row, text) in rows.into_iter().zip(signatures) {
         let output = &row.output;
         let Some(text) = text.filter(|_| signed.facts(output).is_none()) else { continue };
         let failed = || format!("sign {}", output.file);
         let packet = bytes_of(&text).ok_or_else(|| Error::new(Kind::Machine, failed()))?;
         let from = distfiles.path(&Sha256Hex::parse(&output.sha256).or_internal("read an output")?);
-        let staged = signed.path(output).with_extension("new");
-        signature::sign(&from, &staged, &packet).context(Kind::Machine, failed())?;
-        signed.keep(output, &staged)?;
+        signature::sign(&from, &signed.staged(output), &packet).context(Kind::Machine, failed())?;
+        made.push(output);
     }
+    signed.keep(&made)?;
     Ok(refusals.iter().map(RefusedPackage::of).collect())
 }
 
-/// Takes the signed file of an output from the repository, if it is published there with the same key: a second signature of the same
+/// Stages the signed file of an output from the repository, if it is published there with the same key: a second signature of the same
 /// header would make another file at the same path. Returns whether it is there.
 fn take_published(yard: &Yard, signed: &SignedPackages, output: &Output) -> Result<bool> {
     let failed = "take a signed package from the repository";
@@ -273,8 +291,7 @@ fn take_published(yard: &Yard, signed: &SignedPackages, output: &Output) -> Resu
     if !published.is_file() {
         return Ok(false);
     }
-    let (staged, plain) =
-        (signed.path(output).with_extension("new"), signed.path(output).with_extension("plain"));
+    let plain = signed.path(output).with_extension("plain");
     let plain_digest = match signature::unsign(&published, &plain) {
         // It is damaged.
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
@@ -284,10 +301,7 @@ fn take_published(yard: &Yard, signed: &SignedPackages, output: &Output) -> Resu
     };
     let _ = fs_err::remove_file(&plain);
     match plain_digest.is_some_and(|(sha256, _)| sha256 == output.sha256) {
-        true => {
-            fs_err::copy(&published, &staged).context(Kind::Machine, failed)?;
-            signed.keep(output, &staged).map(|()| true)
-        }
+        true => fs_err::copy(&published, signed.staged(output)).context(Kind::Machine, failed).map(|_| true),
         false => Ok(false),
     }
 }

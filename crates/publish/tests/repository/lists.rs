@@ -24,14 +24,21 @@ fn file(folder: &Path, name: &str) -> ListedFile {
     }
 }
 
+/// The file for clients.
+const CLIENT: (&str, &str) = ("kilnyard.repo", "it is at the top\n");
+
 /// Plans a repository of files with these names, and a list of them.
 fn plan(folder: &Path, names: &[&str]) -> Result<Publication> {
     let files: Vec<ListedFile> = names.iter().map(|name| file(folder, name)).collect();
     let list = names.join("\n");
     let name = format!("{}-list", digest(&list));
     let text = format!("the list is {name}\n");
-    let lists =
-        ListFiles { folder: "repodata", lists: vec![(name, list.into_bytes())], text: ("top.xml", text) };
+    let lists = ListFiles {
+        folder: "repodata",
+        lists: vec![(name, list.into_bytes())],
+        text: ("top.xml", text),
+        client: (CLIENT.0, CLIENT.1.to_owned()),
+    };
     plan_lists(&folder.join("repository"), &files, lists, PLAIN_KEY)
 }
 
@@ -55,6 +62,7 @@ fn check(folder: &Path) -> Vec<String> {
     let text = fs::read_to_string(at.join("repodata/top.xml")).unwrap();
     let name = text.trim_end().strip_prefix("the list is ").unwrap();
     let list = fs::read_to_string(at.join("repodata").join(name)).unwrap();
+    assert_eq!(fs::read_to_string(folder.join("repository").join(CLIENT.0)).unwrap(), CLIENT.1);
     assert!(at.join("repodata/top.xml.asc").exists() && at.join(KEYRING_FILE).exists());
     for name in list.lines() {
         assert_eq!(fs::read_to_string(at.join("Packages").join(name)).unwrap(), name);

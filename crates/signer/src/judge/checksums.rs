@@ -130,11 +130,11 @@ fn entry(stanza: &str) -> String {
     crate::hash(lines.join("\n").trim_end().as_bytes())
 }
 
-/// The package that a text `+PKG_HASH` is of: the text must be as pkg_admin(1) writes it.
+/// The package of a source that a text `+PKG_HASH` is of: the text must be as pkg_admin(1) writes it.
 ///
 /// # Errors
 /// A sentence that names the fault.
-pub fn package_of(text: &PackageText) -> Result<Package, String> {
+pub fn package_of(text: &PackageText, source: &str) -> Result<Package, String> {
     let fault = || format!("the text of {} is not +PKG_HASH", text.file.escape_debug());
     let mut lines = text.text.lines();
     let mut field = |name: &str| lines.next().and_then(|line| line.strip_prefix(name));
@@ -166,7 +166,7 @@ pub fn package_of(text: &PackageText) -> Result<Package, String> {
     Ok(Package {
         name: Name { name: name.to_owned(), variant: version.to_owned() },
         version: version.to_owned(),
-        source: text.build.source.clone(),
+        source: source.to_owned(),
         source_version: version.to_owned(),
         file: text.file.clone(),
         listed: crate::hash(text.text.as_bytes()),

@@ -2,7 +2,7 @@
 
 use super::{Package, Read};
 use crate::memory::Name;
-use crate::message::{Generation, PackageText};
+use crate::message::{Built, Generation, PackageText};
 use kilnyard_ecosystem::rpm::metadata::ListedFiles;
 use kilnyard_ecosystem::rpm::relation::Relation;
 use kilnyard_ecosystem::rpm::signature::{describe, masked};
@@ -109,11 +109,11 @@ pub fn bytes_of(text: &str) -> Option<Vec<u8>> {
     text.len().is_multiple_of(2).then(|| text.as_bytes().chunks_exact(2).map(pair).collect())?
 }
 
-/// The package that a header describes.
+/// The package that a header describes, as an output of a build.
 ///
 /// # Errors
-/// It is none, or is not that of the file.
-pub fn package_of(text: &PackageText) -> Result<Package, String> {
+/// It is none, or is not that of the file or of the output.
+pub fn package_of(text: &PackageText, built: &Built) -> Result<Package, String> {
     let fault = |why: &str| format!("the header of {} {why}", text.file.escape_debug());
     let bytes = bytes_of(&text.text).ok_or_else(|| fault("is no hexadecimal text"))?;
     let header = describe(&bytes).map_err(|error| fault(&error.to_string()))?;
@@ -128,9 +128,7 @@ pub fn package_of(text: &PackageText) -> Result<Package, String> {
         false => header.name,
     };
     let listed = crate::hash(&bytes);
-    // Its build has this output alone.
-    if !matches!(&text.build.outputs[..], [built] if built.header.as_ref() == Some(&listed) && built.listed == listed)
-    {
+    if built.header.as_ref() != Some(&listed) || built.listed != listed {
         return Err(fault("is not that of its build"));
     }
     Ok(Package {

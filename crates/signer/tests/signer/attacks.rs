@@ -1,7 +1,8 @@
 use crate::fixture::*;
 use kilnyard_signer::hash;
 use kilnyard_signer::message::{
-    Answer, Ask, Build, Built, Change, Edit, Form, Generation, PackageText, Question, Rule, VERSION,
+    Answer, Ask, Build, BuildTexts, Built, Change, Edit, Form, Generation, PackageText, Question, Rule,
+    VERSION,
 };
 
 #[test]
@@ -191,10 +192,10 @@ fn a_package_that_returns_is_judged_again() {
 fn no_signed_package_slips_through() {
     let mut signer = Signer::new();
     let text = tree_package;
-    let mut many: Vec<PackageText> = (0..250).map(|number| text(&format!("junk{number}-1"), 1)).collect();
+    let mut many: Vec<BuildTexts> = (0..250).map(|number| text(&format!("junk{number}-1"), 1)).collect();
     many.iter_mut().for_each(|asked| asked.build.declared.clear());
     many.push(text("good-1", 1));
-    let Answer::Packages { signatures, refusals } = signer.ask(Ask::Packages { packages: many }) else {
+    let Answer::Packages { signatures, refusals } = signer.ask(Ask::Packages { builds: many }) else {
         panic!()
     };
     assert_eq!((refusals.len(), signatures.iter().flatten().count()), (200, 1));
@@ -210,14 +211,14 @@ fn no_signed_package_slips_through() {
         ("pkgname: a-1", "pkgname: b-1"),
     ] {
         let mut bad = good.clone();
-        bad.text = bad.text.replacen(from, to, 1);
-        is_refused(&signer.ask(Ask::Packages { packages: vec![bad] }), Rule::Text, "is not +PKG_HASH");
+        bad.texts[0].text = bad.texts[0].text.replacen(from, to, 1);
+        is_refused(&signer.ask(Ask::Packages { builds: vec![bad] }), Rule::Text, "is not +PKG_HASH");
     }
-    is_refused(&signer.ask(Ask::Packages { packages: vec![good.clone(), good] }), Rule::Text, "occurs twice");
+    is_refused(&signer.ask(Ask::Packages { builds: vec![good.clone(), good] }), Rule::Text, "occurs twice");
 }
 
 /// The text of a package of one block, and the package as the list of checksums and the summary have it.
-fn tree_package(name: &str, block: u8) -> PackageText {
+fn tree_package(name: &str, block: u8) -> BuildTexts {
     let text = kilnyard_ecosystem::pkgsrc::signed::text(name, 1, &[format!("{block:02x}").repeat(64)]);
     let (base, _) = name.rsplit_once('-').unwrap();
     let built =
@@ -225,7 +226,7 @@ fn tree_package(name: &str, block: u8) -> PackageText {
     let (source, package) = (format!("cat/{base}"), format!("cat/{base}"));
     let build =
         Build { source, package, declared: vec![base.to_owned()], outputs: vec![built], statement: None };
-    PackageText { file: format!("{name}.tgz"), text, build }
+    BuildTexts { build, texts: vec![PackageText { file: format!("{name}.tgz"), text }] }
 }
 
 /// A list of checksums names packages by what their own signatures sign: only what was signed here may be listed.
@@ -233,10 +234,10 @@ fn tree_package(name: &str, block: u8) -> PackageText {
 fn a_signed_package_is_listed_as_it_was_signed() {
     let mut signer = Signer::new();
     let good = tree_package("good-1", 1);
-    let mut publish = |listed: &str, before: &[PackageText]| {
+    let mut publish = |listed: &str, before: &[BuildTexts]| {
         signer.now += 1;
         for text in before {
-            let answer = signer.ask(Ask::Packages { packages: vec![text.clone()] });
+            let answer = signer.ask(Ask::Packages { builds: vec![text.clone()] });
             assert!(matches!(answer, Answer::Packages { signatures, .. } if signatures[0].is_some()));
         }
         let summary = "PKGNAME=good-1\nPKGPATH=cat/good\nFILE_NAME=good-1.tgz\nFILE_SIZE=1\n\n".to_owned();
@@ -252,9 +253,9 @@ fn a_signed_package_is_listed_as_it_was_signed() {
         listed.clone_into(&mut build.outputs[0].listed);
         signer.sign_with(generation, vec![build])
     };
-    let digest = hash(good.text.as_bytes());
+    let digest = hash(good.texts[0].text.as_bytes());
     is_refused(&publish(&digest, &[]), Rule::Worker, "its own signature was not made here");
-    let other = hash(tree_package("good-1", 2).text.as_bytes());
+    let other = hash(tree_package("good-1", 2).texts[0].text.as_bytes());
     is_refused(&publish(&other, std::slice::from_ref(&good)), Rule::Worker, "was not made here");
     let answer = publish(&digest, &[]);
     assert!(matches!(answer, Answer::Signed { .. }), "{answer:?}");

@@ -1,7 +1,9 @@
 use crate::fixture::*;
 use kilnyard_sign::YardKey;
 use kilnyard_signer::hash;
-use kilnyard_signer::message::{Answer, Ask, Build, Built, Evidence, PackageText, Rule, SourceCommit};
+use kilnyard_signer::message::{
+    Answer, Ask, Build, BuildTexts, Built, Evidence, PackageText, Rule, SourceCommit,
+};
 use kilnyard_signer::sources::commit_key;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -190,8 +192,8 @@ fn ask(signer: &mut Signer, path: &str, name: &str) -> Option<Rule> {
         outputs: vec![built],
         statement: None,
     };
-    let packages = vec![PackageText { text, file: format!("{name}.tgz"), build }];
-    match signer.ask(Ask::Packages { packages }) {
+    let builds = vec![BuildTexts { build, texts: vec![PackageText { text, file: format!("{name}.tgz") }] }];
+    match signer.ask(Ask::Packages { builds }) {
         Answer::Packages { refusals, .. } => refusals.first().map(|refusal| refusal.rule),
         other => panic!("{other:?}"),
     }

@@ -8,7 +8,7 @@ use kilnyard_farm::proof::WorkerKey;
 use kilnyard_model::digests::HEADER;
 use kilnyard_model::provenance::Signed;
 use kilnyard_signer::hash;
-use kilnyard_signer::message::{Answer, Ask, Build, Built, PackageText, Rule};
+use kilnyard_signer::message::{Answer, Ask, Build, BuildTexts, Built, PackageText, Rule};
 
 /// A header with these tags: texts, and numbers of four bytes (rpm's `docs/manual/format_header.md`).
 fn header(texts: &[(u32, &str)], numbers: &[(u32, u32)]) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn hello(version: &str, payload: &str) -> Vec<u8> {
 }
 
 /// What is asked about a header; `statement` is what a worker signed.
-fn text(header: &[u8], file: &str, statement: Option<Signed>) -> PackageText {
+fn text(header: &[u8], file: &str, statement: Option<Signed>) -> BuildTexts {
     let digest = hash(header);
     let built = Built {
         sha256: hash(format!("file of {digest}").as_bytes()),
@@ -53,12 +53,12 @@ fn text(header: &[u8], file: &str, statement: Option<Signed>) -> PackageText {
         outputs: vec![built],
         statement,
     };
-    PackageText { text: hex(header), file: file.to_owned(), build }
+    BuildTexts { build, texts: vec![PackageText { text: hex(header), file: file.to_owned() }] }
 }
 
-fn ask(signer: &mut Signer, text: PackageText) -> Answer {
+fn ask(signer: &mut Signer, text: BuildTexts) -> Answer {
     signer.now += 1;
-    signer.ask(Ask::Headers { packages: vec![text] })
+    signer.ask(Ask::Headers { builds: vec![text] })
 }
 
 #[track_caller]
@@ -99,7 +99,7 @@ fn only_a_header_of_one_content_is_signed() {
     other.build.outputs[0].header = Some(hash(b"x"));
     is_refused(&ask(&mut signer, other), Rule::Text, "not that of its build");
     let mut odd = text(&good, FILE, None);
-    odd.text.push('z');
+    odd.texts[0].text.push('z');
     is_refused(&ask(&mut signer, odd), Rule::Text, "no hexadecimal");
 }
 
@@ -140,6 +140,49 @@ fn a_worker_vouches_for_a_header() {
     gets_none(&answer, Rule::Worker, "did not sign this content");
     let honest = statement(&worker, &good, &hash(&good));
     gets_a_signature(&ask(&mut signer, text(&good, FILE, Some(honest))));
+}
+
+/// Packages of one build share what its worker signed, and nothing else.
+#[test]
+fn each_package_of_a_build_needs_its_own_place_in_the_statement() {
+    let (_folder, worker) = worker();
+    let mut signer = Signer::new();
+    let good = hello("1", "x");
+    let honest = statement(&worker, &good, &hash(&good));
+    let payload = hash(b"x");
+    let texts = [
+        (1000, "evil"),
+        (1001, "1"),
+        (1002, "1"),
+        (1022, "noarch"),
+        (1044, "hello-1-1.src.rpm"),
+        (5092, &payload),
+    ];
+    let evil = header(&texts, &[(5093, 8)]);
+    // With another content, with that of the other package, and with its place alone.
+    let (named, digest) = (hash(format!("file of {}", hash(&good)).as_bytes()), hash(&evil));
+    for sha256 in [hash(b"another file"), named] {
+        let mut asked = text(&good, FILE, Some(honest.clone()));
+        asked.build.declared.push("evil".to_owned());
+        let built = Built { sha256, listed: digest.clone(), header: Some(digest.clone()), files: None };
+        asked.build.outputs.push(built);
+        asked.texts.push(PackageText { text: hex(&evil), file: "evil-1-1.noarch.rpm".to_owned() });
+        let answer = ask(&mut signer, asked);
+        let Answer::Packages { signatures, refusals } = &answer else { panic!("{answer:#?}") };
+        assert!(signatures[0].is_some() && signatures[1].is_none(), "{answer:#?}");
+        assert_eq!(refusals.iter().map(|refusal| refusal.rule).collect::<Vec<_>>(), [Rule::Worker]);
+    }
+    let mut more = text(&good, FILE, Some(honest.clone()));
+    more.texts.push(more.texts[0].clone());
+    is_refused(&ask(&mut signer, more), Rule::Text, "another number of packages");
+    let mut fewer = text(&good, FILE, Some(honest));
+    fewer.texts.clear();
+    is_refused(&ask(&mut signer, fewer), Rule::Text, "another number of packages");
+    let mut swapped = text(&good, FILE, None);
+    let other = text(&hello("2", "x"), "hello-2-1.noarch.rpm", None);
+    swapped.build.outputs.insert(0, other.build.outputs[0].clone());
+    swapped.texts.push(other.texts[0].clone());
+    is_refused(&ask(&mut signer, swapped), Rule::Text, "not that of its build");
 }
 
 /// The entry of a signed file.

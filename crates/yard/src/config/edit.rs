@@ -72,11 +72,49 @@ pub enum OnConflict {
     Replace,
 }
 
-/// Sets these string values (key and value) in `table`.
-pub fn set(
+/// The value of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting<'a> {
+    /// A string.
+    Text(&'a str),
+    /// A whole number.
+    Number(u32),
+}
+
+impl<'a> From<&'a str> for Setting<'a> {
+    fn from(text: &'a str) -> Setting<'a> {
+        Setting::Text(text)
+    }
+}
+
+impl Setting<'_> {
+    fn is(self, found: &Value) -> bool {
+        match self {
+            Setting::Text(text) => found.as_str() == Some(text),
+            Setting::Number(number) => found.as_integer() == Some(i64::from(number)),
+        }
+    }
+
+    fn value(self) -> Value {
+        match self {
+            Setting::Text(text) => Value::from(text),
+            Setting::Number(number) => Value::from(i64::from(number)),
+        }
+    }
+}
+
+/// As a configuration has it.
+impl fmt::Display for Setting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value().fmt(f)
+    }
+}
+
+/// Sets these values (key and value) in `table`.
+pub fn set<'a, S: Into<Setting<'a>> + Copy>(
     text: &str,
     table: &str,
-    settings: &[(&str, &str)],
+    settings: &[(&str, S)],
     on_conflict: OnConflict,
 ) -> Result<Edited, Refusal> {
     let before = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
@@ -96,15 +134,16 @@ pub fn set(
     };
     let mut wanted = Vec::new();
     for (key, value) in settings {
+        let value: Setting<'_> = (*value).into();
         let Some((at, item)) = known.and_then(|known| known.get_key_value(key)) else {
-            wanted.push((*key, *value));
+            wanted.push((*key, value));
             continue;
         };
         let line = line_of(at.span());
         match item.as_value() {
             None => return Err(Refusal::Shape { line, name: format!("{table}.{key}"), wanted: "a value" }),
-            Some(found) if found.as_str() == Some(value) => {}
-            Some(_) if on_conflict == OnConflict::Replace => wanted.push((*key, *value)),
+            Some(found) if value.is(found) => {}
+            Some(_) if on_conflict == OnConflict::Replace => wanted.push((*key, value)),
             Some(_) => {
                 let says = before.lines().nth(line - 1).unwrap_or_default().trim().to_owned();
                 return Err(Refusal::OtherValue { line, says });
@@ -127,8 +166,8 @@ pub fn set(
 }
 
 /// Sets a key. If it had a value, the spaces and the comment around the value stay.
-fn put(table: &mut Item, key: &str, value: &str) {
-    let mut value = Value::from(value);
+fn put(table: &mut Item, key: &str, value: Setting<'_>) {
+    let mut value = value.value();
     if let Some(old) = table.get(key).and_then(Item::as_value) {
         *value.decor_mut() = old.decor().clone();
     } else if let Some(inline) = table.as_inline_table_mut()
@@ -209,6 +248,18 @@ mod tests {
         assert!(after.contains("\n[root]\nbackend = \"overlay\"\nscratch = \"memory\"\n# backend"));
         // A second time, there is nothing to do.
         assert_eq!(refused(&after).unwrap(), after);
+    }
+
+    #[test]
+    fn numbers_are_written_as_numbers() {
+        let machine = [("machine", Setting::Text("vm")), ("cores", Setting::Number(2))];
+        let text = "[root] # here\ncores = 1 # few\n";
+        let refused = set(text, "root", &machine, OnConflict::Refuse);
+        assert_eq!(refused, Err(Refusal::OtherValue { line: 2, says: "cores = 1 # few".to_owned() }));
+        let edited = set(text, "root", &machine, OnConflict::Replace).unwrap();
+        assert_eq!(edited.text, "[root] # here\ncores = 2 # few\nmachine = \"vm\"\n");
+        assert_eq!(set(&edited.text, "root", &machine, OnConflict::Refuse).unwrap().changes, [""; 0]);
+        assert_eq!(machine.map(|(_, value)| value.to_string()), ["\"vm\"", "2"]);
     }
 
     #[test]

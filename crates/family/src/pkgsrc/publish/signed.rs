@@ -9,7 +9,7 @@ use kilnyard_model::digests::{BLOCKS, PKG_HASH};
 use kilnyard_model::order::Output;
 use kilnyard_model::provenance::Signed;
 use kilnyard_signer::memory::Name;
-use kilnyard_signer::message::{Build, Built, PackageText};
+use kilnyard_signer::message::{Build, BuildTexts, Built, PackageText};
 use kilnyard_store::{OutputRow, Store};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::RefusedPackage;
@@ -152,13 +152,14 @@ fn sign_batch<'a>(
         let found = store.provenance(&row.package).map_err(store_error)?;
         built.push((row, found.map(|found| found.signed)));
     }
-    let texts = in_parallel(&built, |(row, statement)| text_of(statement.clone(), distfiles, row))?;
+    let asked = in_parallel(&built, |(row, statement)| text_of(statement.clone(), distfiles, row))?;
     let name = |row: &&OutputRow| Name { name: row.output.name.clone(), variant: row.output.version.clone() };
     let names: Vec<Name> = batch.iter().map(name).collect();
     let failed = |error| Error::new(Kind::Machine, format!("failed to show the signer the tree: {error}"));
     signing.show_sources(&names, commits).map_err(failed)?;
     let (signatures, refusals) =
-        signing.sign_packages(texts.clone()).context(Kind::Machine, "sign packages")?;
+        signing.sign_packages(asked.clone()).context(Kind::Machine, "sign packages")?;
+    let texts = asked.into_iter().flat_map(|asked| asked.texts);
     let signed = batch.iter().zip(texts).zip(signatures);
     let signed = signed.filter_map(|((row, text), signature)| Some((*row, text.text, signature?)));
     Ok((signed.collect(), refusals.iter().map(RefusedPackage::of).collect()))
@@ -198,7 +199,7 @@ fn in_parallel<I: Sync, T: Send>(items: &[I], work: impl Fn(&I) -> Result<T> + S
 }
 
 /// The text of an output, with its build. The package itself is read only if the hashes of its blocks were not kept.
-fn text_of(statement: Option<Signed>, distfiles: &FileStore, row: &OutputRow) -> Result<PackageText> {
+fn text_of(statement: Option<Signed>, distfiles: &FileStore, row: &OutputRow) -> Result<BuildTexts> {
     let output = &row.output;
     let name = format!("{}-{}", output.name, output.version);
     let of_blocks = |blocks: &[String]| signed::text(&name, output.size_bytes, blocks);
@@ -211,9 +212,8 @@ fn text_of(statement: Option<Signed>, distfiles: &FileStore, row: &OutputRow) ->
     };
     let source = output.description.lines().find_map(|line| line.strip_prefix("PKGPATH="));
     let built = Built { sha256: output.sha256.clone(), listed: hash_of(&text), header: None, files: None };
-    Ok(PackageText {
-        text,
-        file: output.file.clone(),
+    Ok(BuildTexts {
+        texts: vec![PackageText { text, file: output.file.clone() }],
         build: Build {
             source: source.unwrap_or_default().to_owned(),
             package: row.package.clone(),

@@ -2,6 +2,7 @@
 
 use super::failed;
 use crate::facts::picture::Picture;
+use crate::words::encoded;
 use crate::yard::Yard;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -40,18 +41,4 @@ pub fn sarif(yard: &Yard, picture: &Picture) -> Value {
             "results": results,
         }],
     })
-}
-
-/// A path as a URI reference.
-fn encoded(path: &str) -> String {
-    let mut uri = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => {
-                uri.push(byte as char)
-            }
-            _ => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri
 }

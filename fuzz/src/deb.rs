@@ -48,11 +48,18 @@ fn read(bytes: &[u8]) -> Option<deb_file::DebFile> {
 /// A package that can be a layer yields one paragraph of dpkg's database, and paths that stay in the layer.
 fn be_a_layer(file: &Path) {
     let Ok(description) = Layers.describe(file) else { return };
-    let package =
-        Dependency { name: "x".into(), version: "1".into(), file: "x.deb".into(), sha256: "0".into() };
+    let package = Dependency {
+        name: "x".into(),
+        version: "1".into(),
+        file: "x.deb".into(),
+        sha256: "0".into(),
+        is_signed: false,
+    };
     let part = Part { package: &package, description: &description };
     let below = Stack { layers: &[], user_inside: &|_| None, group_inside: &|_| None };
-    let composition = Layers.compose(&below, &[part]).expect("composing must not read the layers below");
+    let composition = Layers
+        .compose(&below, &|| Ok(Vec::new()), &[part])
+        .expect("composing must not read the layers below");
     assert_eq!(composition.layered.len() + composition.by_manager.len(), 1);
     if !composition.layered.is_empty() {
         let status = &composition.texts[0].text;

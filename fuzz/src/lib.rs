@@ -50,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     ("source", fields::source),
     ("rpm_relation", rpm::rpm_relation),
     ("rpm_metadata", rpm::rpm_metadata),
+    ("rpm_package", rpm::rpm_package),
     ("declared_tests", fields::declared_tests),
     ("version", version::version),
     ("packaging", packaging::packaging),

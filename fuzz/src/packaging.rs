@@ -4,16 +4,19 @@ use crate::{parts, text};
 use kilnyard_ecosystem::debian::packaging::{Changelog, upstream_tag};
 use kilnyard_ecosystem::debian::suites::{Choice, Pin, is_suite_name};
 use kilnyard_ecosystem::debian::{relation, version};
-use kilnyard_ecosystem::git::{GitAddress, Repository};
+use kilnyard_ecosystem::git::{GitAddress, PREFIX, Repository};
 
-/// A rule, a pin, a changelog and a `gbp.conf`. What is accepted prints to what it was parsed from, and cannot be taken
+/// A rule, a pin, a changelog and a `gbp.conf`. What is accepted prints to what it was parsed from, or to what means the same, and cannot be taken
 /// for an option, a search or a command by git, ssh or a shell.
 pub fn packaging(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let [rules, pins, changelog, gbp_conf] = parts(text);
     for line in rules.lines() {
         let Ok(rule) = GitAddress::parse(line) else { continue };
-        assert_eq!(rule.to_string(), format!("git:{line}"));
+        let printed = rule.to_string();
+        assert_eq!(GitAddress::parse(printed.strip_prefix(PREFIX).unwrap()).as_ref(), Ok(&rule));
+        // `HEAD` is what no reference means, and prints as none.
+        assert!(printed == format!("{PREFIX}{line}") || line.contains("#HEAD"), "{printed}");
         if let Some(reference) = &rule.reference {
             is_harmless(reference);
         }

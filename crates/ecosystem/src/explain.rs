@@ -16,6 +16,11 @@ pub trait Described {
         format!("{asker} (source)")
     }
 
+    /// Why two candidates exclude each other, if it is not that one says so of the other.
+    fn exclusion(&self, _one: Candidate, _other: Candidate) -> Option<String> {
+        None
+    }
+
     /// The text of each clause of a candidate, in the order of its requirements.
     fn clause_texts(&self, candidate: Candidate) -> Vec<String>;
 
@@ -25,7 +30,17 @@ pub trait Described {
 
 /// The explanation for a request that `asker` made, one line per step.
 pub fn text(universe: &impl Described, root: Candidate, asker: &str, explanation: &Explanation) -> String {
-    let mut writer = Writer { universe, root, asker, text: String::new() };
+    text_with(universe, (root, asker), explanation, &|_| None)
+}
+
+/// The same for a request that leaves out candidates for several reasons: `why` has the clause that follows the name of one.
+pub fn text_with(
+    universe: &impl Described,
+    (root, asker): (Candidate, &str),
+    explanation: &Explanation,
+    why: &dyn Fn(Candidate) -> Option<&'static str>,
+) -> String {
+    let mut writer = Writer { universe, root, asker, why, text: String::new() };
     match explanation {
         Explanation::Obstacle(obstacle) => writer.obstacle(obstacle, 0),
         Explanation::NoCombination => {
@@ -42,6 +57,7 @@ struct Writer<'a, U: Described> {
     universe: &'a U,
     root: Candidate,
     asker: &'a str,
+    why: &'a dyn Fn(Candidate) -> Option<&'static str>,
     text: String,
 }
 
@@ -80,16 +96,16 @@ impl<U: Described> Writer<'_, U> {
             let label = self.label(*candidate);
             match blame {
                 Blame::NotAllowed => {
-                    self.line(
-                        depth + 1,
-                        format_args!(
-                            "{label} is not available to this build: another package of the set makes it"
-                        ),
-                    );
+                    let why = (self.why)(*candidate)
+                        .unwrap_or("is not available to this build: another package of the set makes it");
+                    self.line(depth + 1, format_args!("{label} {why}"));
                 }
                 Blame::Conflict { with, chain } => {
-                    let other = self.label(*with);
-                    self.line(depth + 1, format_args!("{label} conflicts with {other}:"));
+                    let text = self.universe.exclusion(*candidate, *with);
+                    let text =
+                        text.unwrap_or_else(|| format!("{label} conflicts with {}", self.label(*with)));
+                    let end = if chain.is_empty() { "" } else { ":" };
+                    self.line(depth + 1, format_args!("{text}{end}"));
                     self.steps(chain, depth + 2);
                 }
                 Blame::Deeper(deeper) => {

@@ -45,6 +45,7 @@ impl GitAddress {
             Some((reference, folder)) => (Some(reference).filter(|text| !text.is_empty()), Some(folder)),
             None => (rest, None),
         };
+        let reference = reference.filter(|text| *text != "HEAD");
         if folder.is_some_and(|folder| !is_folder(folder)) {
             return Err("the text after #REF: is not a folder of the repository, or FOLDER/*");
         }

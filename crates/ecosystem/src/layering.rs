@@ -16,6 +16,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+/// A function of scripts that unpack packages; see there.
+pub(crate) const MERGE_USR: &str = include_str!("layering/merge_usr.sh");
 /// Limit for files read from a layer. The databases of the largest systems have about 20 MiB.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
@@ -140,6 +142,18 @@ fn is_opaque(folder: &Path) -> io::Result<bool> {
     }
 }
 
+/// The top-level folders that are links into `/usr` on a merged-`/usr` system.
+pub(crate) const OF_PROGRAMS: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libo32", "libx32"];
+
+/// A path on a merged-`/usr` system, where the top-level program folders are links into `/usr`.
+pub(crate) fn merged_usr(path: &str) -> String {
+    match path.split_once('/') {
+        Some((top, _)) if OF_PROGRAMS.contains(&top) => format!("usr/{path}"),
+        None if OF_PROGRAMS.contains(&path) => format!("usr/{path}"),
+        _ => path.to_owned(),
+    }
+}
+
 /// A package with its description.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
@@ -158,13 +172,16 @@ pub struct Unpacking {
     pub commands: Vec<CommandOrder>,
 }
 
+/// Reads the descriptions of installed packages, if rules need them.
+pub type Installed<'a> = &'a dyn Fn() -> Result<Vec<String>, CollectError>;
+
 /// The work to turn stacked layers into installed packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Composition {
     /// Indices of the packages that can be layers.
     pub layered: Vec<usize>,
-    /// Indices of the packages that the package manager must install, before the others are checked again; each
-    /// with the reason.
+    /// Indices of the packages that the package manager must install, each with the reason. The others are checked again
+    /// after that, unless the family [begins with layers](Layering::begins_with_layers).
     pub by_manager: Vec<(usize, String)>,
     /// Files to place in the root's input folder.
     pub texts: Vec<InputText>,
@@ -190,8 +207,15 @@ pub trait Layering: Send + Sync {
     /// after its SHA-256. Packages that cannot be layers are left out; returns the indices of the others.
     fn unpack(&self, packages: &[Part]) -> (Vec<usize>, Unpacking);
 
-    /// Registers and configures packages whose layers lie on a stack, the first package topmost.
-    fn compose(&self, below: &Stack, packages: &[Part]) -> io::Result<Composition>;
+    /// Registers and configures packages whose layers lie on a stack, the first package topmost. `installed` has those that were
+    /// installed above the order's layers before.
+    fn compose(&self, below: &Stack, installed: Installed, packages: &[Part]) -> io::Result<Composition>;
+
+    /// Whether the package manager installs what cannot be layers after the layers: all that it needs has to be installed
+    /// then.
+    fn begins_with_layers(&self) -> bool {
+        false
+    }
 }
 
 /// The package manager of a family. All methods only decide; none of them runs a command.
@@ -199,9 +223,11 @@ pub trait Manager: Send + Sync {
     /// The commands that install these packages, with the inputs that they need in the root.
     fn install(&self, packages: &[&Dependency]) -> Vec<CommandOrder>;
 
-    /// The names of those packages that a stack has installed, after commands that installed some of them
-    /// succeeded.
-    fn installed(&self, stack: &Stack, packages: &[&Dependency]) -> io::Result<BTreeSet<String>>;
+    /// The names of the packages that a stack has installed, after commands to install `given` succeeded: these, unless they
+    /// may install others.
+    fn installed(&self, _stack: &Stack, given: &[&Dependency]) -> io::Result<BTreeSet<String>> {
+        Ok(given.iter().map(|package| package.name.clone()).collect())
+    }
 
     /// How packages become layers, or the reason why the package manager must install all of them itself.
     fn layering(&self) -> Result<&dyn Layering, &'static str>;

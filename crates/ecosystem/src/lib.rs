@@ -20,10 +20,11 @@ pub mod pkgsrc;
 mod prior;
 pub mod rpm;
 mod rules;
+mod together;
 
 pub use archive::{ArchiveProblem, Bounded, Compression, OutputBounds, decompress};
 pub use excerpt::{LogExcerpt, find_excerpt};
-pub use layering::{Composition, Layering, Manager, Part, Stack, Unpacking};
+pub use layering::{Composition, Installed, Layering, Manager, Part, Stack, Unpacking};
 pub use options::{NamePattern, OptionRules, Options};
 pub use rules::{Rules, RulesError, rules};
 

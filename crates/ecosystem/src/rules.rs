@@ -34,7 +34,7 @@ pub fn rules(order: &FamilyOrder) -> Result<Box<dyn Rules>, RulesError> {
     match order.name.as_str() {
         debian::FAMILY => Ok(Box::new(debian::Rules::of(order)?)),
         pkgsrc::FAMILY => Ok(Box::new(pkgsrc::Rules::of(order)?)),
-        rpm::FAMILY => Ok(Box::new(rpm::Rules)),
+        rpm::FAMILY => Ok(Box::new(rpm::Rules::of(order)?)),
         other => Err(RulesError::UnknownFamily(other.to_owned())),
     }
 }

@@ -4,6 +4,7 @@ mod base;
 mod check;
 mod config;
 mod init;
+mod keys;
 mod publish;
 mod recipes;
 mod requirements;

@@ -231,6 +231,9 @@ pub struct Dependency {
     pub file: String,
     /// The SHA-256 of that input, in hexadecimal digits.
     pub sha256: String,
+    /// Whether it is to be installed only with a signature by a key that the family's rules have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_signed: bool,
 }
 
 /// The content of a root before its first command runs.
@@ -337,12 +340,37 @@ pub struct MachineTerms {
 /// The processor of a virtual machine, by the kernel's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Processor {
-    /// 64-bit x86.
+    /// 64-bit x86, which runs 32-bit programs too.
     #[serde(rename = "x86_64")]
     X86_64,
     /// 64-bit ARM, which runs 32-bit programs too.
     #[serde(rename = "aarch64")]
     Aarch64,
+}
+
+impl Processor {
+    /// That of this machine; absent if virtual machines cannot have it.
+    pub const OWN: Option<Processor> = if cfg!(target_arch = "x86_64") {
+        Some(Processor::X86_64)
+    } else if cfg!(target_arch = "aarch64") {
+        Some(Processor::Aarch64)
+    } else {
+        None
+    };
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Processor::X86_64 => "x86_64",
+            Processor::Aarch64 => "aarch64",
+        }
+    }
+}
+
+impl fmt::Display for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 impl MachineTerms {

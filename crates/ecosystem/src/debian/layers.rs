@@ -19,7 +19,8 @@ mod preinst;
 mod triggers;
 
 use super::stages::INPUTS;
-use crate::{CollectError, Composition, Layering, Part, Stack, TEXTS, Unpacking};
+use crate::layering::MERGE_USR;
+use crate::{CollectError, Composition, Installed, Layering, Part, Stack, TEXTS, Unpacking};
 use facts::Facts;
 use kilnyard_model::order::{Account, CommandOrder, InputText};
 use std::collections::BTreeSet;
@@ -68,7 +69,7 @@ impl Layering for Layers {
         }
         if !places.is_empty() {
             unpacking.texts.push(InputText { name: "layers.unpack".to_owned(), text: list });
-            unpacking.commands.push(by_shell(UNPACK, &[]));
+            unpacking.commands.push(by_shell(&format!("{MERGE_USR}{UNPACK}"), &[]));
         }
         (places, unpacking)
     }
@@ -84,7 +85,7 @@ impl Layering for Layers {
         harmless.unwrap_or_else(|| description.to_owned())
     }
 
-    fn compose(&self, below: &Stack, packages: &[Part]) -> io::Result<Composition> {
+    fn compose(&self, below: &Stack, _installed: Installed, packages: &[Part]) -> io::Result<Composition> {
         compose::compose(below, packages)
     }
 }

@@ -84,7 +84,7 @@ impl Manager for Rules {
         stages::install(wanted.collect())
     }
 
-    fn installed(&self, stack: &Stack, _packages: &[&Dependency]) -> io::Result<BTreeSet<String>> {
+    fn installed(&self, stack: &Stack, _given: &[&Dependency]) -> io::Result<BTreeSet<String>> {
         layers::installed(stack)
     }
 

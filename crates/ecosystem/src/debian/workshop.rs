@@ -15,8 +15,7 @@ use super::source::{self, OutputKind, Parts, Source, Sources};
 use super::stages::{self, BuildOptions, Group, POOL};
 use super::suites::SuiteId;
 use super::universe::{Origin, Request, Universe, View};
-use crate::explain;
-use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut};
+use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut, explain, together};
 use kilnyard_model::cuts::Cutting;
 use kilnyard_model::graph::{Graph, PackageId};
 use kilnyard_model::order::{BuildOrder, BuildTerms, Dependency, Input, Key, Output, RootOrder, TestOrder};
@@ -27,9 +26,6 @@ use std::sync::Arc;
 
 /// The longest accepted path of a file in an archive; Debian's have up to 200 bytes.
 const PATH_BYTES_MAX: usize = 1024;
-
-/// Number of groups of mutually exclusive outputs that are tested separately.
-const GROUPS_MAX: usize = 16;
 
 /// The expected time of a test that was never run, in seconds on one core. Most of those of Debian take less.
 const TEST_SECONDS: f64 = 20.0;
@@ -333,6 +329,7 @@ impl Workshop {
                 version: version.to_owned(),
                 file: input.name.clone(),
                 sha256: input.sha256.clone(),
+                is_signed: false,
             });
             provisions.inputs.push(input);
         }
@@ -682,27 +679,11 @@ impl Workshop {
             needs: members.iter().map(|o| format!("{} (= {})", o.name, o.version)).collect(),
             ..Request::default()
         };
-        let mut waiting: Vec<&Output> = outputs.iter().collect();
+        let solve = |members: &[&Output]| self.closure(stock, package, &request(members), &own_set);
+        let found = together::groups(outputs.iter().collect(), solve)?;
         let (mut groups, mut before) = (Vec::new(), Provisions::default());
         let mut needed: BTreeSet<Candidate> = BTreeSet::new();
-        while !waiting.is_empty() && groups.len() < GROUPS_MAX {
-            let mut members: Vec<&Output> = waiting.clone();
-            let mut rest = Vec::new();
-            let closure = match self.closure(stock, package, &request(&members), &own_set) {
-                Ok(closure) => closure,
-                Err(_) => {
-                    members = vec![waiting[0]];
-                    let mut closure = self.closure(stock, package, &request(&members), &own_set)?;
-                    for output in &waiting[1..] {
-                        members.push(output);
-                        match self.closure(stock, package, &request(&members), &own_set) {
-                            Ok(larger) => closure = larger,
-                            Err(_) => rest.extend(members.pop()),
-                        }
-                    }
-                    closure
-                }
-            };
+        for together::Group { members, closure } in found {
             let all = self.provisions(stock, &closure)?.depends;
             let install = all.into_iter().map(|one| format!("{}={}", one.name, one.version)).collect();
             if groups.is_empty() {
@@ -717,7 +698,6 @@ impl Workshop {
                 |output: &&Output| !self.in_base.contains_key(&output.name) && !stays_installed(output);
             let remove = members.iter().copied().filter(is_extra).map(|o| o.name.clone()).collect();
             groups.push(Group { install, remove });
-            waiting = rest;
         }
         let needed: Vec<Candidate> = needed.into_iter().collect();
         let provisions = self.provisions(stock, &needed)?;

@@ -5,10 +5,10 @@ use super::settings::Settings;
 use super::{description, signed, stages};
 use crate::archive::{OutputBounds, refusal};
 use crate::rules::{RulesError, fact};
-use crate::{CollectError, Layering, Manager, Stack, files_digest, hash_of};
+use crate::{CollectError, Layering, Manager, files_digest, hash_of};
 use kilnyard_model::digests::{BLOCKS, ENTRY, FILES, PKG_HASH, SHA512};
 use kilnyard_model::order::{CommandOrder, Dependency, FamilyOrder, Output};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -116,11 +116,6 @@ impl Manager for Rules {
     fn install(&self, packages: &[&Dependency]) -> Vec<CommandOrder> {
         let files = packages.iter().map(|package| &package.file);
         stages::install(self.environment.clone(), files).into_iter().collect()
-    }
-
-    fn installed(&self, _stack: &Stack, packages: &[&Dependency]) -> io::Result<BTreeSet<String>> {
-        // The command fails if one of the given packages is not installed.
-        Ok(packages.iter().map(|package| package.name.clone()).collect())
     }
 
     fn layering(&self) -> Result<&dyn Layering, &'static str> {

@@ -342,6 +342,7 @@ fn dependency_of(output: &Output) -> Dependency {
         version: output.version.clone(),
         file: output.file.clone(),
         sha256: output.sha256.clone(),
+        is_signed: false,
     }
 }
 

@@ -33,8 +33,12 @@ pub struct MockConfig {
     pub release: Option<String>,
     /// The addresses of repositories, in their order.
     pub repositories: Vec<String>,
-    /// Files with keys that sign `repomd.xml`.
+    /// Files with keys of repositories whose signatures are checked.
     pub keys: Vec<String>,
+    /// Whether a repository's `repomd.xml` has to be signed (`repo_gpgcheck`).
+    pub signs_metadata: bool,
+    /// Whether a repository's packages have to be signed (`gpgcheck`).
+    pub signs_packages: bool,
     /// The packages and groups that `chroot_setup_cmd` installs.
     pub root_packages: Vec<String>,
     /// Everything else.
@@ -259,7 +263,8 @@ impl Reader {
                     }
                 }
                 ("enabled", text) => section.is_disabled = is_false(text),
-                ("repo_gpgcheck", text) => section.is_signed = !is_false(text),
+                ("repo_gpgcheck", text) => section.signs_metadata = !is_false(text),
+                ("gpgcheck", text) => section.signs_packages = !is_false(text),
                 ("metalink" | "mirrorlist", _) => {
                     self.leave(
                         file,
@@ -268,7 +273,7 @@ impl Reader {
                         "lists of mirrors are not read: give one mirror with --repo",
                     );
                 }
-                ("name" | "cost" | "skip_if_unavailable" | "gpgcheck" | "type" | "sslverify", _) => {}
+                ("name" | "cost" | "skip_if_unavailable" | "type" | "sslverify", _) => {}
                 _ => self.leave(file, number, line, "repositories have no such setting here"),
             }
         }
@@ -312,16 +317,19 @@ struct Section {
     address: Option<String>,
     keys: Vec<String>,
     is_disabled: bool,
-    is_signed: bool,
+    signs_metadata: bool,
+    signs_packages: bool,
 }
 
 impl Section {
     fn close(self, config: &mut MockConfig) {
         if let (true, false, Some(address)) = (self.is_repository, self.is_disabled, self.address) {
             config.repositories.push(address);
-            if self.is_signed {
+            if self.signs_metadata || self.signs_packages {
                 config.keys.extend(self.keys);
             }
+            config.signs_metadata |= self.signs_metadata;
+            config.signs_packages |= self.signs_packages;
         }
     }
 }
@@ -393,7 +401,7 @@ enabled={{ not mirrored }}
 [fedora]
 baseurl=https://mirror.example.org/{{ releasever }}/$basearch/os/
 gpgkey=file:///keys/fedora
-repo_gpgcheck=1
+gpgcheck=1
 [updates]
 metalink=https://mirrors.example.org/metalink?repo=updates
 {% else %}
@@ -441,6 +449,7 @@ best=1
             ]
         );
         assert_eq!(config.keys, ["/keys/fedora"]);
+        assert!(config.signs_packages && !config.signs_metadata);
         let plain = |_: &str| Ok("config_opts['chroot_setup_cmd'] = 'install bash @core'\n".to_owned());
         assert_eq!(read("x", &mut { plain }).unwrap().root_packages, ["bash", "@core"]);
     }

@@ -154,7 +154,7 @@ impl PackageFile {
 }
 
 /// The paths of a header, which has them in parts.
-fn paths(header: &Header) -> Result<Vec<String>, PackageFileError> {
+pub(super) fn paths(header: &Header) -> Result<Vec<String>, PackageFileError> {
     if header.has(tag::OLD_FILE_NAMES) {
         return Err(broken("has its files in the form of rpm 3"));
     }

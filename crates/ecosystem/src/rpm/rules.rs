@@ -2,15 +2,18 @@
 
 use super::entry::Entry;
 use super::header::tag;
+use super::layers::{BaseFacts, Layers, Triggers, header_of};
 use super::package_file::PackageFile;
+use super::settings::Base;
 use super::{signature, stages};
 use crate::archive::{OutputBounds, refusal};
-use crate::{CollectError, Layering, Manager, Stack, files_digest, hash_of};
+use crate::rules::fact;
+use crate::{CollectError, Layering, Manager, RulesError, files_digest, hash_of};
 use kilnyard_model::digests::{ENTRY, FILES, HEADER};
 use kilnyard_model::order::{CommandOrder, Dependency, FamilyOrder, Output};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Name of the family in orders and in the configuration.
 pub const FAMILY: &str = "rpm";
@@ -21,15 +24,55 @@ pub const POOL: &str = "Packages";
 /// The architecture of source packages in repositories.
 pub const SOURCE: &str = "src";
 
-/// The [`crate::Rules`] of RPM. They depend on no facts of an order.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules;
+/// Names of the facts: the names of the packages in the base root, and their triggers.
+const INSTALLED: &str = "installed";
+const TRIGGERS: &str = "triggers";
+/// The fact with the keys of the repositories; absent if their packages need no signatures.
+const KEYS: &str = "keys";
+
+/// The [`crate::Rules`] of RPM.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    layers: Layers,
+}
 
 impl Rules {
-    /// What orders carry.
-    pub(super) fn order() -> FamilyOrder {
-        FamilyOrder { name: FAMILY.to_owned(), facts: BTreeMap::new() }
+    /// Made from the facts of an order.
+    ///
+    /// # Errors
+    /// A fact is missing.
+    pub(crate) fn of(order: &FamilyOrder) -> Result<Rules, RulesError> {
+        let unreadable = || RulesError::MissingFact { family: order.name.clone(), fact: TRIGGERS };
+        let base = BaseFacts {
+            names: fact(order, INSTALLED)?.split_whitespace().map(str::to_owned).collect(),
+            triggers: serde_json::from_str(fact(order, TRIGGERS)?).map_err(|_| unreadable())?,
+        };
+        // A package that needs a signature has none by no key.
+        let keys = order.facts.get(KEYS).cloned().unwrap_or_default();
+        Ok(Rules { layers: Layers { base, keys } })
     }
+
+    /// What orders carry.
+    pub(super) fn order(base: &Base, keys: Option<&str>) -> FamilyOrder {
+        let names: Vec<&str> = base.packages.iter().map(|(name, _)| name.as_str()).collect();
+        let fact = |name: &str, value: String| (name.to_owned(), value);
+        let facts = [fact(INSTALLED, names.join(" ")), fact(TRIGGERS, base.triggers.clone())];
+        let keys = keys.map(|keys| fact(KEYS, keys.to_owned()));
+        FamilyOrder { name: FAMILY.to_owned(), facts: facts.into_iter().chain(keys).collect() }
+    }
+}
+
+/// The triggers of package files for later installations, as [`Base`] has them.
+///
+/// # Errors
+/// A file is not a package.
+pub fn triggers_of(files: &[PathBuf]) -> Result<String, CollectError> {
+    let mut triggers = Triggers::default();
+    for file in files {
+        let header = header_of(file).map_err(|error| CollectError(format!("{}: {error}", file.display())))?;
+        triggers.add(Triggers::of(&header));
+    }
+    serde_json::to_string(&triggers).map_err(|error| CollectError(error.to_string()))
 }
 
 /// Reads a package file as an output. Its description is its entry in the list of a repository.
@@ -81,15 +124,13 @@ impl crate::Rules for Rules {
 
 impl Manager for Rules {
     fn install(&self, packages: &[&Dependency]) -> Vec<CommandOrder> {
-        stages::install(packages.iter().map(|package| &package.file)).into_iter().collect()
-    }
-
-    fn installed(&self, _stack: &Stack, packages: &[&Dependency]) -> io::Result<BTreeSet<String>> {
-        // The command fails if one of the given packages is not installed.
-        Ok(packages.iter().map(|package| package.name.clone()).collect())
+        let signed = packages.iter().filter(|package| package.is_signed).map(|package| &package.file);
+        let verify = stages::verify(&self.layers.keys, signed);
+        let install = stages::install(packages.iter().map(|package| &package.file));
+        verify.into_iter().chain(install).chain(stages::check_installed(packages)).collect()
     }
 
     fn layering(&self) -> Result<&dyn Layering, &'static str> {
-        Err("rpm runs scriptlets and triggers of packages in the order of a transaction")
+        Ok(&self.layers)
     }
 }

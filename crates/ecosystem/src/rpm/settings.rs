@@ -13,6 +13,8 @@ pub struct Settings {
     pub target: Target,
     /// The addresses of the repositories, by their number.
     pub repositories: Vec<String>,
+    /// The keys that have to have signed each package of the repositories, as OpenPGP in ASCII; `None` if they need no signatures.
+    pub keys: Option<String>,
     /// The value of `%dist`, such as `.kt1`.
     pub dist: String,
     /// What follows it, before the number of a rebuild, such as `.bk`.
@@ -32,10 +34,12 @@ pub struct Settings {
 pub struct Base {
     /// The packed files; `None` if they are still to be made.
     pub tree: Option<Artifact>,
-    /// A hash of the list of packages.
+    /// A hash of the list of packages, with the digests of their files.
     pub digest: String,
     /// Name and version of each package.
     pub packages: Vec<(String, String)>,
+    /// Their triggers ([`super::triggers_of`]).
+    pub triggers: String,
 }
 
 impl Settings {
@@ -79,6 +83,7 @@ impl Settings {
             architecture: "x86_64".to_owned(),
             target: Target::new(super::FAMILY, "linux", "kt1", "x86_64").unwrap(),
             repositories: vec!["https://example.org/kt1".to_owned()],
+            keys: None,
             dist: ".kt1".to_owned(),
             suffix: ".bk".to_owned(),
             runs_checks: true,

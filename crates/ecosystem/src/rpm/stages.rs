@@ -3,7 +3,7 @@
 use super::recipe::Recipe;
 use super::settings::Settings;
 use crate::TEXTS;
-use kilnyard_model::order::{Account, CommandOrder, InputText, JOBS, Stage, StageOrder};
+use kilnyard_model::order::{Account, CommandOrder, Dependency, InputText, JOBS, Stage, StageOrder};
 
 /// Folder of the inputs inside a root.
 pub const INPUTS: &str = "/kilnyard/inputs";
@@ -91,11 +91,16 @@ if [ -n "$rebuild" ]; then
 fi
 "#;
 
-/// Unpacks a source; `rebuild` is what its release gets, if it has no `%dist`.
-pub(super) fn unpack(recipe: &Recipe, rebuild: &str) -> StageOrder {
+/// Unpacks a source; `rebuild` is what its release gets, if it has no `%dist`. A package of a repository has to be signed by one of
+/// the keys.
+pub(super) fn unpack(recipe: &Recipe, rebuild: &str, keys: Option<&str>) -> StageOrder {
+    let is_of_repository = recipe.spec.is_empty() && recipe.files.iter().any(|file| !file.urls.is_empty());
+    let signed = recipe.files.iter().filter(|_| is_of_repository).map(|file| &file.name);
+    let verify = keys.and_then(|keys| verify(keys, signed));
     let mut words = vec![recipe.spec.clone(), rebuild.to_owned()];
     words.extend(recipe.files.iter().map(|file| file.name.clone()));
-    StageOrder { stage: Stage::Unpack, commands: vec![script(Account::Builder, UNPACK, words)] }
+    let unpack = script(Account::Builder, UNPACK, words);
+    StageOrder { stage: Stage::Unpack, commands: verify.into_iter().chain([unpack]).collect() }
 }
 
 /// `SOURCE_DATE_EPOCH` of a source without changes, in seconds since 1970: 1980 begins, before which ZIP files have no dates. With
@@ -142,12 +147,60 @@ pub(super) fn build(recipe: &Recipe, runs_checks: bool, words: &[String]) -> Sta
 /// What a root has mounted, which a package may own: rpm leaves it as it is.
 const MOUNTED: &str = "_netsharedpath /proc:/sys:/dev";
 
+/// Verifies packages, with keys that no database has yet. rpmkeys demands digests and a signature of each.
+const VERIFY: &str = r#"
+keys=$1; shift
+database=$(mktemp -d)
+printf '%s\n' "$keys" > "$database/keys"
+rpmkeys --define "_dbpath $database" --import "$database/keys"
+code=0
+said=$(rpmkeys --define "_dbpath $database" --define '_pkgverify_level all' --checksig --verbose -- "$@" 2>&1) || code=$?
+rm -r "$database"
+if [ $code != 0 ]; then
+  printf '%s\n' "$said"
+  echo "E: a package of a repository has no signature by one of the keys"
+  exit 1
+fi
+"#;
+
+/// Verifies packages, given by the names of inputs; `None` if there are none.
+pub(super) fn verify<'a>(keys: &str, files: impl Iterator<Item = &'a String>) -> Option<CommandOrder> {
+    let files: Vec<String> = files.map(|file| format!("{INPUTS}/{file}")).collect();
+    let words = || std::iter::once(keys.to_owned()).chain(files.clone()).collect();
+    (!files.is_empty()).then(|| script(Account::Root, VERIFY, words()))
+}
+
 /// Installs packages, given by the names of inputs. rpm sorts them, and fails if one requires what is not there.
 pub(super) fn install<'a>(files: impl Iterator<Item = &'a String>) -> Option<CommandOrder> {
     let files: Vec<String> = files.map(|file| format!("{INPUTS}/{file}")).collect();
-    // What the repositories say of a package was verified before its file was fetched.
+    // Those that need a signature are verified before (`verify`); all have the digests of the lists.
     (!files.is_empty())
         .then(|| as_root(&["rpm", "-U", "--oldpackage", "--nosignature", "--define", MOUNTED, "--"], files))
+}
+
+/// Checks that packages are installed in the versions that the lists of their repositories give them. `$1` has a line for each.
+const CHECK_INSTALLED: &str = r#"
+wanted=$1; shift
+installed=$(rpm -q --qf '%{NAME} %{EPOCHNUM}:%{VERSION}-%{RELEASE}\n' -- "$@" | sort)
+if [ "$installed" != "$wanted" ]; then
+  printf '%s\n' "E: a repository lists other packages than it has. These were to be installed:" "$wanted" "These are:" "$installed"
+  exit 1
+fi
+"#;
+
+/// Checks that packages are installed; `None` if there are none.
+pub(super) fn check_installed(packages: &[&Dependency]) -> Option<CommandOrder> {
+    let mut lines: Vec<String> = packages
+        .iter()
+        .map(|package| match package.version.contains(':') {
+            true => format!("{} {}", package.name, package.version),
+            false => format!("{} 0:{}", package.name, package.version),
+        })
+        .collect();
+    lines.sort();
+    let names = packages.iter().map(|package| package.name.clone());
+    let words = || std::iter::once(lines.join("\n")).chain(names).collect();
+    (!packages.is_empty()).then(|| script(Account::Root, CHECK_INSTALLED, words()))
 }
 
 /// Checks that packages are gone.

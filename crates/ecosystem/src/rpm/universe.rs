@@ -320,26 +320,26 @@ impl Universe {
         let mut demands = Demands::default();
         for entry in requires {
             let Ok(relation) = entry else {
-                demands.clauses.push(("a malformed relation".to_owned(), Vec::new()));
+                demands.clauses.push(("something unreadable".to_owned(), Vec::new()));
                 continue;
             };
             if own.is_some() && !is_rich(relation) {
                 continue;
             }
             let normal = normal::required(relation, &*self);
-            self.demand(normal, relation, own, &mut demands);
+            self.demand(normal, &relation.to_string(), own, &mut demands);
         }
         // A malformed conflict excludes nothing.
         for relation in conflicts.iter().flatten() {
             match own {
                 Some(own) if is_rich(relation) => {
                     let normal = normal::excluded(relation, own, &*self);
-                    self.demand(normal, relation, Some(own), &mut demands);
+                    self.demand(normal, &format!("the absence of {relation}"), Some(own), &mut demands);
                 }
                 Some(_) => {}
                 None => {
                     let normal = normal::excluded(relation, Candidate(u32::MAX), &*self);
-                    self.demand(normal, relation, None, &mut demands);
+                    self.demand(normal, &format!("the absence of {relation}"), None, &mut demands);
                 }
             }
         }
@@ -349,7 +349,7 @@ impl Universe {
     fn demand(
         &mut self,
         normal: Result<Normal, normal::TooLarge>,
-        relation: &Relation,
+        text: &str,
         own: Option<Candidate>,
         demands: &mut Demands,
     ) {
@@ -360,17 +360,11 @@ impl Universe {
             Ok(Normal::Clauses(clauses)) => clauses,
         };
         for clause in clauses {
-            self.demand_clause(&clause, relation, own, demands);
+            self.demand_clause(&clause, text, own, demands);
         }
     }
 
-    fn demand_clause(
-        &mut self,
-        clause: &Clause,
-        relation: &Relation,
-        own: Option<Candidate>,
-        demands: &mut Demands,
-    ) {
+    fn demand_clause(&mut self, clause: &Clause, text: &str, own: Option<Candidate>, demands: &mut Demands) {
         // It holds whenever the package is installed.
         if own.is_some_and(|own| clause.contains(&Literal::Installed(own))) {
             return;
@@ -391,7 +385,7 @@ impl Universe {
         }
         self.order("", &mut present);
         present.extend(absent.into_iter().map(|one| self.absent(one)).collect::<Vec<_>>());
-        demands.clauses.push((relation.to_string(), present));
+        demands.clauses.push((text.to_owned(), present));
     }
 
     /// The candidate that holds while a package is not installed.
@@ -428,7 +422,9 @@ impl Universe {
                     }
                 }
                 Ok(_) => {}
-                Err(error) if !package.is_rich() => clauses.push((error.to_string(), Vec::new())),
+                Err(error) if !package.is_rich() => {
+                    clauses.push((format!("something unreadable: {error}"), Vec::new()));
+                }
                 Err(_) => {}
             }
         }
@@ -569,6 +565,27 @@ impl Described for Universe {
         }
     }
 
+    fn exclusion(&self, one: Candidate, other: Candidate) -> Option<String> {
+        let needed = |absent: Candidate| {
+            Some(format!("{} is needed, and would have to be left out", self.label(absent)))
+        };
+        let (first, second) = match [one, other].map(|candidate| &self.kinds[candidate.index()]) {
+            [Kind::Absent(absent), _] | [_, Kind::Absent(absent)] => return needed(*absent),
+            [Kind::Package(first), Kind::Package(second)] => (first, second),
+            _ => return None,
+        };
+        let (label, other) = (self.label(one), self.label(other));
+        if first.name == second.name {
+            return Some(format!("{label} and {other} are two of one name"));
+        }
+        [(first, second, &label, &other), (second, first, &other, &label)].into_iter().find_map(
+            |(package, gone, label, other)| {
+                let replaces = package.obsoletes.iter().any(|capability| capability.name == gone.name);
+                replaces.then(|| format!("{label} obsoletes {other}"))
+            },
+        )
+    }
+
     fn clause_texts(&self, candidate: Candidate) -> Vec<String> {
         match &self.kinds[candidate.index()] {
             Kind::Package(package) => {
@@ -585,21 +602,26 @@ impl Described for Universe {
         each_name(&relation, &mut |name| {
             let number = self.names.get(name).map(|number| *number as usize);
             let providers = number.map_or(&[][..], |number| &self.providers[number]);
-            lines.push(match providers {
-                [] => format!("{name} is provided by no package"),
-                [(candidate, range), ..] => {
-                    let version = range.as_ref().map_or_else(String::new, |range| format!(" {}", range.evr));
-                    match self.package(*candidate) {
-                        Some(package) if &*package.name == name => {
-                            format!("{name}{version} is available, but does not satisfy {relation}")
-                        }
-                        _ => format!(
-                            "{} provides {name}{version}, which does not satisfy {relation}",
-                            self.label(*candidate)
-                        ),
-                    }
-                }
+            let newest = providers.iter().max_by(|one, other| match (&one.1, &other.1) {
+                (Some(one), Some(other)) => one.evr.compare(&other.evr),
+                (one, other) => one.is_some().cmp(&other.is_some()),
             });
+            let line = match newest {
+                None => format!("{name} is provided by no package"),
+                Some((candidate, range)) => match self.package(*candidate) {
+                    Some(package) if &*package.name == name => {
+                        format!("{name} {} is available, but does not satisfy {relation}", package.evr)
+                    }
+                    _ => format!(
+                        "{} provides {}, which does not satisfy {relation}",
+                        self.label(*candidate),
+                        Capability { name: name.into(), range: range.clone() }
+                    ),
+                },
+            };
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
         });
         lines
     }

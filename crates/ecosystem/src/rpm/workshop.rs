@@ -9,6 +9,7 @@ use super::set::{self, Resolved, of_base};
 use super::settings::{Base, Settings};
 use super::stages;
 use super::universe::{Entry, Package, Universe, View};
+use crate::together::{self, Group};
 use crate::{Admitted, CollectError, Ecosystem, Impossible, LeftOut, explain, prior};
 use kilnyard_model::cuts::Cutting;
 use kilnyard_model::graph::{Graph, PackageId};
@@ -21,8 +22,6 @@ use std::sync::Arc;
 
 /// An initial estimate of the bytes that a build writes per byte of packed sources.
 const WORK_BYTES_OF_SOURCE: u64 = 20;
-/// Number of groups of mutually exclusive outputs that are tested separately.
-const GROUPS_MAX: usize = 16;
 /// What the names of packages with debug symbols end with; rpmbuild makes them of others.
 const DEBUG_ENDINGS: [&str; 2] = ["-debuginfo", "-debugsource"];
 
@@ -155,7 +154,15 @@ impl Workshop {
                 Ok(chosen)
             }
             Err(_) => {
-                Err(Impossible { explanation: explain::text(universe, root, name, &solver.explain(root)) })
+                let why = |candidate: Candidate| match of_candidate.get(&candidate) {
+                    Some(maker) if *maker == package => {
+                        Some("is of an earlier build, which this one replaces")
+                    }
+                    Some(_) => None,
+                    None => Some("is left out: a package of the set has its name"),
+                };
+                let explanation = explain::text_with(universe, (root, name), &solver.explain(root), &why);
+                Err(Impossible { explanation })
             }
         };
         stock.universe.truncate(len);
@@ -221,8 +228,8 @@ impl Workshop {
                 None => format!("depends {} archive {}", package.name, package.digest),
             });
         }
-        let root = self.base.tree.as_ref().map_or("", |tree| tree.sha256.as_str());
-        Key::new(lines, &settings.target, rules::VERSION, root)
+        // The files differ each time that a base is made: rpm notes when it installed each package.
+        Key::new(lines, &settings.target, rules::VERSION, &self.base.digest)
     }
 
     /// Inputs and packages to install for candidates that the base lacks.
@@ -233,7 +240,8 @@ impl Workshop {
             if self.is_in_base(Some(package)) && !stock.of_candidate.contains_key(candidate) {
                 continue;
             }
-            let input = match stock.outputs.get(candidate) {
+            let own = stock.outputs.get(candidate);
+            let input = match own {
                 Some(output) => Input {
                     name: output.file.clone(),
                     sha256: output.sha256.clone(),
@@ -247,6 +255,7 @@ impl Workshop {
                 version: package.evr.to_string(),
                 file: input.name.clone(),
                 sha256: input.sha256.clone(),
+                is_signed: own.is_none() && self.settings.keys.is_some(),
             });
             provisions.inputs.push(input);
         }
@@ -572,7 +581,7 @@ impl Workshop {
         let mut order = BuildOrder {
             package: recipe.name.clone(),
             version: recipe.rebuilt_version(settings, revision),
-            family: Rules::order(),
+            family: Rules::order(&self.base, self.settings.keys.as_deref()),
             key,
             root: RootOrder {
                 layers: self.base.tree.iter().cloned().collect(),
@@ -587,7 +596,7 @@ impl Workshop {
             }),
             fetch: None,
             stages: vec![
-                stages::unpack(recipe, &rebuild),
+                stages::unpack(recipe, &rebuild, settings.keys.as_deref()),
                 stages::build(
                     recipe,
                     own.checks.unwrap_or(settings.runs_checks),
@@ -617,35 +626,16 @@ impl Workshop {
         };
         let mut waiting: Vec<&Output> = own.values().copied().collect();
         waiting.sort_by(|one, other| one.name.cmp(&other.name));
-        let (mut groups, mut needed) = (Vec::new(), HashSet::new());
-        while !waiting.is_empty() && groups.len() < GROUPS_MAX {
-            let mut members = waiting.clone();
-            let mut rest = Vec::new();
-            let closure = match self.closure(stock, package, request(&members), &own_set) {
-                Ok(closure) => closure,
-                Err(_) => {
-                    members = vec![waiting[0]];
-                    let mut closure = self.closure(stock, package, request(&members), &own_set)?;
-                    for output in &waiting[1..] {
-                        members.push(output);
-                        match self.closure(stock, package, request(&members), &own_set) {
-                            Ok(larger) => closure = larger,
-                            Err(_) => rest.extend(members.pop()),
-                        }
-                    }
-                    closure
-                }
-            };
-            needed.extend(closure.iter().copied().filter(|candidate| !own.contains_key(candidate)));
-            groups.push(members);
-            waiting = rest;
-        }
+        let solve = |members: &[&Output]| self.closure(stock, package, request(members), &own_set);
+        let groups = together::groups(waiting, solve)?;
+        let closures = groups.iter().flat_map(|group| &group.closure).copied();
+        let needed: HashSet<Candidate> = closures.filter(|candidate| !own.contains_key(candidate)).collect();
         let mut needed: Vec<Candidate> = needed.into_iter().collect();
         needed.sort_unstable();
         let Provisions { inputs, depends } = self.provisions(stock, &needed)?;
         let in_base = |name: &str| self.base.packages.iter().any(|(known, _)| known == name);
         let mut stage = None;
-        for members in &groups {
+        for Group { members, .. } in &groups {
             let files: Vec<&String> = members.iter().map(|output| &output.file).collect();
             let names: Vec<String> = members.iter().map(|output| output.name.clone()).collect();
             let remove = names.iter().filter(|name| !in_base(name)).cloned().collect();
@@ -668,7 +658,7 @@ impl Workshop {
                 depends,
                 ..RootOrder::default()
             },
-            inputs: groups.iter().flatten().map(input).collect(),
+            inputs: groups.iter().flat_map(|group| &group.members).map(input).collect(),
             texts: Vec::new(),
             stage: stage.ok_or_else(|| Impossible { explanation: "there is nothing to test".to_owned() })?,
         })

@@ -4,16 +4,17 @@
 //! like that of any build: it knows the form of its database, and runs their scriptlets.
 
 use super::Rpm;
-use super::scan::{Index, Packages};
+use super::keys::{self, Keys};
+use super::scan::{Groups, Index, Packages};
 use crate::captured::Captured;
 use kilnyard_ecosystem::explain;
 use kilnyard_ecosystem::rpm::relation::{Capability, Relation};
 use kilnyard_ecosystem::rpm::universe::{Package, Universe};
-use kilnyard_ecosystem::rpm::{Base, input_of};
+use kilnyard_ecosystem::rpm::{Base, input_of, triggers_of};
 use kilnyard_mirror::{FileStore, Sha256Hex, Wanted};
 use kilnyard_model::order::{Account, CommandOrder, Input};
 use kilnyard_model::solver::Solver;
-use kilnyard_process::{End, Limits, now_seconds};
+use kilnyard_process::{End, now_seconds};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{Access, IdMap, Operation, Sandbox, View, remove_folder};
 use kilnyard_worker::{BaseFolders, BaseSandbox, remove_or_set_aside};
@@ -26,6 +27,7 @@ use kilnyard_yard::patches;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -39,7 +41,7 @@ const SHOWN: &str = "/sys";
 const TARGET: &str = "root";
 const FILES: &str = "packages";
 /// Increment this when a base is made in another way.
-const VERSION: u32 = 1;
+const VERSION: u32 = 3;
 /// The most that unpacking and scriptlets may print; those of a distribution print some kilobytes.
 const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// Number of last log lines that an error shows.
@@ -69,6 +71,7 @@ struct Made {
     files: RecordedTree,
     digest: String,
     packages: Vec<(String, String)>,
+    triggers: String,
 }
 
 impl Made {
@@ -83,7 +86,7 @@ impl Made {
     }
 
     fn base(self) -> Base {
-        Base { tree: self.files.tree, digest: self.digest, packages: self.packages }
+        Base { tree: self.files.tree, digest: self.digest, packages: self.packages, triggers: self.triggers }
     }
 }
 
@@ -91,14 +94,18 @@ impl Made {
 /// [`ensure`].
 pub fn find(yard: &Yard, rpm: &Rpm) -> Option<Base> {
     let made = Made::last(yard)?;
-    let is_wanted = made.asked.starts_with(&configured(yard, rpm)) && made.files.is_there(yard);
+    let is_wanted = made.asked.starts_with(&configured(yard, rpm).ok()?) && made.files.is_there(yard);
     is_wanted.then(|| made.base())
 }
 
 /// The part of a base's inputs that is configured.
-fn configured(yard: &Yard, rpm: &Rpm) -> String {
+fn configured(yard: &Yard, rpm: &Rpm) -> Result<String> {
     let owners = owners(&yard.ids());
-    format!("{VERSION}{owners} {} {} {}\n", rpm.release, rpm.architecture, rpm.root_packages.join(","))
+    // Layers over a base are kept, and their packages were verified by these keys.
+    let keys = keys::of_packages(rpm)?;
+    let keys = keys.map_or_else(String::new, |keys| format!(" {}", Sha256Hex::of(keys.as_bytes()).as_str()));
+    let packages = rpm.root_packages.join(",");
+    Ok(format!("{VERSION}{owners} {} {} {packages}{keys}\n", rpm.release, rpm.architecture))
 }
 
 /// Returns the base, and makes it first if it does not exist or the repositories have newer packages of it.
@@ -106,8 +113,9 @@ pub fn ensure(yard: &Yard, rpm: &Rpm, ids: &IdMap, cancel: &AtomicBool, say: &dy
     remove_parts(yard, ids)?;
     let Packages { mut universe, groups, .. } = Index::open(yard)?.read(yard, rpm)?;
     let packages = chosen(rpm, &mut universe, &groups)?;
-    let list: String = packages.iter().map(|one| format!("{} {}\n", one.name, one.digest)).collect();
-    let asked = configured(yard, rpm) + Sha256Hex::of(list.as_bytes()).as_str();
+    let keys = Keys::read(rpm)?;
+    let expected = expected(&packages);
+    let asked = configured(yard, rpm)? + &expected.digest;
     if let Some(made) = Made::last(yard).filter(|made| made.asked == asked && made.files.is_there(yard))
         && let Some(files) = made.files.clone().unpacked(yard, ids, "base root", say)?
     {
@@ -116,28 +124,62 @@ pub fn ensure(yard: &Yard, rpm: &Rpm, ids: &IdMap, cancel: &AtomicBool, say: &dy
     say(&format!("making the base root of {} packages (once)", packages.len()));
     let made_since_seconds = now_seconds() as u64;
     let layer = format!("layers/base-{}.part", std::process::id());
-    let making = Making { yard, ids, cancel };
-    making.unpack(&inputs(rpm, &packages)?, say)?;
+    let making = Making { yard, ids, keys: &keys, cancel };
+    let triggers = making.unpack(&inputs(rpm, &packages)?, say)?;
     fs_err::rename(yard.path(WORK).join(TARGET), yard.path(&layer))
         .context(Kind::Machine, "keep the packages of the base root")?;
     say("base root: installing packages");
     let installed = making.install(&layer)?;
     remove_or_set_aside(&yard.folder, Path::new(WORK), ids);
-    let digest = Sha256Hex::of(installed.as_bytes()).as_str().to_owned();
+    check_installed(&expected, &installed)?;
     let former = Made::last(yard).and_then(|made| made.files.tree).or_else(|| patches::former(yard));
     let files = RecordedTree::new(keep_tree(yard, ids, &layer, Some(made_since_seconds))?);
     if let (Some(former), Some(tree)) = (former, &files.tree) {
         patches::make(yard, &former, tree)?;
     }
-    let named = installed.lines().filter_map(|line| line.split_once(' '));
-    let mut packages: Vec<(String, String)> =
-        named.map(|(name, version)| (name.to_owned(), version.to_owned())).collect();
-    packages.sort();
-    Made { asked, files, digest, packages }.keep(yard)
+    let Base { digest, packages, .. } = expected;
+    Made { asked, files, digest, packages, triggers }.keep(yard)
+}
+
+/// The base as it is or, without its files, as it will be made; empty if the repositories lack its packages.
+pub fn known(yard: &Yard, rpm: &Rpm, universe: &mut Universe, groups: &Groups) -> Base {
+    let mut chosen = || chosen(rpm, universe, groups).map(|packages| expected(&packages));
+    // Making it says why its packages cannot be installed.
+    find(yard, rpm).or_else(|| chosen().ok()).unwrap_or_default()
+}
+
+/// A base of these packages before it is made.
+fn expected(packages: &[Package]) -> Base {
+    let list = packages.iter().map(|one| format!("{} {} {}\n", one.name, one.evr, one.digest));
+    let digest = Sha256Hex::of(format!("{VERSION}\n{}", list.collect::<String>()).as_bytes());
+    let packages = packages.iter().map(|one| (one.name.to_string(), one.evr.to_string()));
+    Base {
+        tree: None,
+        digest: digest.as_str().to_owned(),
+        packages: packages.collect(),
+        triggers: String::new(),
+    }
+}
+
+/// Compares what rpm has installed with what it was to install: name and version in each line, sorted.
+fn check_installed(expected: &Base, installed: &str) -> Result<()> {
+    let expected: BTreeSet<String> =
+        expected.packages.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let installed: BTreeSet<String> = installed.lines().map(str::to_owned).collect();
+    if expected == installed {
+        return Ok(());
+    }
+    let mut error = Error::new(Kind::Machine, "the base root has other packages than the repositories list");
+    let causes = |text: &str, lines: Vec<&String>| -> Vec<String> {
+        lines.into_iter().take(LINES_SHOWN).map(|line| format!("{text} {line}")).collect()
+    };
+    error.causes.extend(causes("installed, and not listed:", installed.difference(&expected).collect()));
+    error.causes.extend(causes("listed, and not installed:", expected.difference(&installed).collect()));
+    Err(error)
 }
 
 /// The packages of the base, with what they require, by name.
-fn chosen(rpm: &Rpm, universe: &mut Universe, groups: &super::scan::Groups) -> Result<Vec<Package>> {
+fn chosen(rpm: &Rpm, universe: &mut Universe, groups: &Groups) -> Result<Vec<Package>> {
     let mut requires = Vec::new();
     for name in &rpm.root_packages {
         let members = match name.strip_prefix('@') {
@@ -218,13 +260,14 @@ rpm -qa --qf '%{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n' | sort
 struct Making<'a> {
     yard: &'a Yard,
     ids: &'a IdMap,
+    keys: &'a Keys,
     cancel: &'a AtomicBool,
 }
 
 impl Making<'_> {
-    /// Fetches the packages, and unpacks them without running anything of them.
-    fn unpack(&self, inputs: &[Input], say: &dyn Fn(&str)) -> Result<()> {
-        let Making { yard, ids, cancel } = *self;
+    /// Fetches the packages, and unpacks them without running anything of them; returns their triggers.
+    fn unpack(&self, inputs: &[Input], say: &dyn Fn(&str)) -> Result<String> {
+        let Making { yard, ids, keys, cancel } = *self;
         let failed = "make the base root";
         remove_folder(&yard.folder, WORK.as_ref(), ids).context(Kind::Machine, failed)?;
         fs_err::create_dir_all(yard.path("roots")).context(Kind::Machine, failed)?;
@@ -233,12 +276,16 @@ impl Making<'_> {
         let files = open_files(yard)?;
         let folder = yard.path(WORK).join(FILES);
         fs_err::create_dir(&folder).context(Kind::Machine, failed)?;
+        let mut paths = Vec::new();
         for input in inputs {
             fetch(&files, input, cancel)?;
             let hash = Sha256Hex::parse(&input.sha256).or_internal("read a digest")?;
+            keys.verify_package(&files.path(&hash), &input.name)?;
             // The ids of the root can read it there; the yard's own folders may be closed to them.
             fs_err::copy(files.path(&hash), folder.join(&input.name)).context(Kind::Machine, failed)?;
+            paths.push(files.path(&hash));
         }
+        let triggers = triggers_of(&paths).context(Kind::Machine, failed)?;
         say("base root: unpacking packages");
         let words = [format!("{SHOWN}/{FILES}"), format!("{SHOWN}/{TARGET}")];
         let program = ["/bin/sh", "-euc", UNPACK, "sh"].map(str::to_owned).into_iter().chain(words).collect();
@@ -252,7 +299,7 @@ impl Making<'_> {
             ("LC_ALL".to_owned(), "C.UTF-8".to_owned()),
         ];
         sandbox.has_network = false;
-        self.run(&sandbox).map(drop).map_err(|error| match Path::new(UNPACKER.0).exists() {
+        self.run(&sandbox).map(|_| triggers).map_err(|error| match Path::new(UNPACKER.0).exists() {
             true => error,
             false => error.hint(Remedy::packages(&[UNPACKER.1])),
         })
@@ -317,10 +364,4 @@ pub fn fetch(files: &FileStore, input: &Input, cancel: &AtomicBool) -> Result<()
     let wanted =
         Wanted { urls: input.urls.clone(), sha256, size_bytes: input.size_bytes, name: input.name.clone() };
     files.ensure(&wanted, &|_| (), cancel).map(drop).context(Kind::Machine, format!("fetch {}", input.name))
-}
-
-/// How long rpmspec may take for one spec file.
-pub fn asking_limits() -> Limits {
-    const SECONDS: f64 = 120.0;
-    Limits::of_wall(SECONDS)
 }

@@ -25,8 +25,12 @@ pub fn run(yard: &Yard, rpm: &Rpm, as_json: bool, program: &dyn Program) -> Resu
         }));
     }
     let mut text = String::new();
+    let addresses = rpm.addresses();
     for one in &verdicts.broken {
-        text.push_str(&format!("{} {} ({})\n", one.package, one.version, one.architecture));
+        // Several may have the same package.
+        let of = addresses.get(one.repository as usize).filter(|_| addresses.len() > 1);
+        let of = of.map(|address| format!(" of {address}")).unwrap_or_default();
+        text.push_str(&format!("{} {} ({}){of}\n", one.package, one.version, one.architecture));
         for line in one.explanation.lines() {
             text.push_str(&format!("  {line}\n"));
         }

@@ -8,7 +8,7 @@ use kilnyard_ecosystem::git::GitAddress;
 use kilnyard_ecosystem::rpm::recipe::is_version;
 use kilnyard_ecosystem::rpm::{FAMILY, Settings};
 use kilnyard_model::target::{Target, TargetError};
-use kilnyard_yard::config::{list_of, quoted};
+use kilnyard_yard::config::{COMMON_TEMPLATE, list_of, quoted};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -33,10 +33,13 @@ pub struct Rpm {
     /// Files with the public keys that may sign the repositories. Without any, only `https` and `file` are accepted.
     #[serde(default)]
     pub keys: Vec<PathBuf>,
+    /// What the keys have signed.
+    #[serde(default = "metadata")]
+    pub signed: Vec<Signed>,
     /// The packages of the base root: names, or groups with `@`.
     #[serde(default = "root_packages")]
     pub root_packages: Vec<String>,
-    /// A folder with spec files: its own, and one in each folder of it, next to the files that they list. Or `git:` and the address of
+    /// A folder with spec files: its own, and those in each folder of it, next to the files that they list. Or `git:` and the address of
     /// its repository; once located, the folder.
     pub specs: Option<PathBuf>,
     /// The repository of `specs`, once located.
@@ -60,6 +63,20 @@ pub struct Rpm {
     /// Further macros: a name, a space, and the value.
     #[serde(default)]
     pub macros: Vec<String>,
+}
+
+/// What has signatures by the keys of repositories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Signed {
+    /// Each `repomd.xml` (dnf's `repo_gpgcheck`).
+    Metadata,
+    /// Each package (dnf's `gpgcheck`).
+    Packages,
+}
+
+fn metadata() -> Vec<Signed> {
+    vec![Signed::Metadata]
 }
 
 /// What mock installs before a build, in Fedora and its relatives.
@@ -124,12 +141,15 @@ impl Rpm {
                 ));
             }
         }
+        if self.signed.is_empty() && !self.keys.is_empty() {
+            return Err("signed is empty: what keys sign is metadata, packages, or both".to_owned());
+        }
         for address in &self.repositories {
             let is_secure = address.starts_with("https://") || address.starts_with("file:/");
             if !is_secure && !address.starts_with("http://") {
                 return Err(format!("repositories: `{address}` is no address with https, http or file"));
             }
-            if !is_secure && self.keys.is_empty() {
+            if !is_secure && (self.keys.is_empty() || !self.signed.contains(&Signed::Metadata)) {
                 return Err(format!(
                     "repositories: nothing protects {address} on its way: use https, or keys that sign its repomd.xml"
                 ));
@@ -160,6 +180,7 @@ impl Rpm {
             architecture: self.architecture.clone(),
             target: self.target()?,
             repositories: self.addresses(),
+            keys: None,
             dist: self.dist.clone(),
             suffix: self.version_suffix.clone(),
             runs_checks: self.checks,
@@ -186,6 +207,8 @@ pub struct Template {
     pub repositories: Vec<String>,
     /// Files with keys.
     pub keys: Vec<String>,
+    /// What they sign, if it is not the metadata alone.
+    pub signed: Vec<Signed>,
     /// The folder with spec files.
     pub specs: Option<String>,
     /// The sources of the set; none for all.
@@ -224,6 +247,7 @@ release = {release}                # the release of the distribution: a name of 
 repositories = [
 {repositories}]
 {keys}
+{signed}
 {architecture}
 {specs}
 {lookaside}
@@ -233,7 +257,8 @@ repositories = [
 # checks = false                   # leave %check out
 # sign-packages = false            # publish packages without signatures of their own, for gpgcheck=0
 # macros = ["_lto_cflags %{{nil}}"]  # further macros, for all
-"#,
+
+{COMMON_TEMPLATE}"#,
             release = quoted(&self.release),
             repositories = list_of(&self.repositories),
             keys = list(
@@ -241,6 +266,13 @@ repositories = [
                 "keys",
                 "[\"RPM-GPG-KEY\"]         # files with the keys that sign the repositories"
             ),
+            signed = match &self.signed[..] {
+                [] => "# signed = [\"metadata\"]           # what they sign: metadata (repo_gpgcheck), packages (gpgcheck)".to_owned(),
+                signed => {
+                    let name = |one: &Signed| quoted(&format!("{one:?}").to_lowercase());
+                    format!("signed = [{}]", signed.iter().map(name).collect::<Vec<_>>().join(", "))
+                }
+            },
             architecture =
                 line(&self.architecture, "architecture", "\"x86_64\"          # default: this machine's"),
             specs = line(

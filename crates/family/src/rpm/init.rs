@@ -1,6 +1,6 @@
 //! `kilnyard init rpm`: makes a yard of RPM packages.
 
-use super::config::Template;
+use super::config::{Signed, Template};
 use crate::FAMILIES;
 use crate::git::place::place_text;
 use clap::Args;
@@ -31,9 +31,9 @@ pub struct Init {
     /// Name of the distribution's release, such as fc42.
     #[arg(long, value_name = "NAME")]
     release: Option<String>,
-    /// Folder with spec files: its own, and one in each folder of it, next to the files that they list. Or the repository to take it
+    /// Folder with spec files: its own, and those in each folder of it, next to the files that they list. Or the repository to take it
     /// from, as git:PATH-OR-URL#BRANCH.
-    #[arg(long, value_name = "FOLDER|git:ADDRESS")]
+    #[arg(long, alias = "spec", value_name = "FOLDER|git:ADDRESS")]
     specs: Option<PathBuf>,
     /// Address of a file in the distribution's lookaside cache, with {name}, {file}, {type} and {digest} in it: for files that
     /// dist-git's lists `sources` name.
@@ -48,9 +48,12 @@ pub struct Init {
     /// Sources to build: names of spec files' packages or of the repositories' sources, or .src.rpm files. Without any, all.
     #[arg(value_name = "SOURCE")]
     packages: Vec<String>,
-    /// File with the public keys that sign the repositories' repomd.xml.
+    /// File with the public keys that sign the repositories.
     #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
+    /// What these keys sign, which is verified then: metadata (the default), packages, or both with a comma.
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', requires = "keys", hide_possible_values = true)]
+    signed: Vec<Signed>,
 }
 
 impl Init {
@@ -60,6 +63,8 @@ impl Init {
         let given = self.keys.iter().map(|key| init::path_text(key)).collect::<Result<Vec<_>>>()?;
         let of_mock = mock.keys.iter().cloned();
         let keys: Vec<String> = given.into_iter().chain(of_mock).collect();
+        let of_mock = if keys.is_empty() { Vec::new() } else { signed_of(&mock) };
+        let signed = if self.signed.is_empty() { of_mock } else { self.signed.clone() };
         // Both, since a list of mirrors is carried over as one of them.
         let addresses = self.repositories.iter().chain(&mock.repositories);
         let repositories: Vec<String> = addresses.map(|address| absolute(address)).collect::<Result<_>>()?;
@@ -83,6 +88,7 @@ impl Init {
             architecture: mock.architecture.clone(),
             repositories: repositories.clone(),
             keys,
+            signed,
             specs,
             packages,
             root_packages,
@@ -110,6 +116,15 @@ fn lines_of(mock: &MockConfig) -> Vec<String> {
         format!("{}:{} is not carried over: {}: {}", left.file, left.line, left.reason, left.text)
     });
     lines.collect()
+}
+
+/// What keys sign, as mock's configuration has it; none for what is usual.
+fn signed_of(mock: &MockConfig) -> Vec<Signed> {
+    match (mock.signs_metadata, mock.signs_packages) {
+        (true, true) => vec![Signed::Metadata, Signed::Packages],
+        (false, true) => vec![Signed::Packages],
+        (_, false) => Vec::new(),
+    }
 }
 
 /// Reads a configuration of mock. What it includes is next to it, or in mock's own folder.

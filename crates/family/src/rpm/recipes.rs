@@ -4,32 +4,54 @@
 //! The answers are kept in `index/recipes.json`, by what they depend on: the spec file and the files next to it, the macros, and
 //! the root.
 
-use super::sources::{self, Downloads};
-use super::{Rpm, base};
+use super::Rpm;
+use super::sources::{self, Downloads, Lack};
 use crate::captured::Captured;
+use fs_err::os::unix::fs::OpenOptionsExt;
 use kilnyard_ecosystem::rpm::recipe::{ANSWER_BYTES_MAX, SourceFile, is_name};
 use kilnyard_ecosystem::rpm::universe::Package;
 use kilnyard_ecosystem::rpm::{Base, Recipe, Settings, input_of, stages};
 use kilnyard_ecosystem::{LeftOut, hash_of};
 use kilnyard_mirror::{FileStore, Sha256Hex};
-use kilnyard_process::End;
+use kilnyard_process::{End, Limits, Passed, Watched, Writing};
 use kilnyard_root::IdMap;
-use kilnyard_worker::{RootFolder, ShownFolder};
+use kilnyard_worker::{BUILDER_ID, RootFolder, ShownFolder};
 use kilnyard_yard::error::{Context, Error, Kind, Result};
-use kilnyard_yard::files::write_whole;
+use kilnyard_yard::files::{closed_folder, write_whole};
 use kilnyard_yard::mirror;
 use kilnyard_yard::yard::Yard;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZero;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 /// The record of all answers.
 const RECORD: &str = "index/recipes.json";
-/// Where a root shows the folder of a spec file.
+/// Where a root shows the folder of a spec file, and where it has inputs.
 const SHOWN: &str = "/kilnyard/recipe";
+const INPUTS: &str = "/kilnyard/inputs";
 /// The name of the root in which they are asked.
 const ROOT: &str = "scan-recipes";
+/// What the error about such a root begins with.
+const ROOT_FAILED: &str = "make the root in which spec files are read";
+/// The most spec files that are asked at once.
+const ASKED_AT_ONCE_MAX: usize = 16;
+/// How long rpmspec may take for one spec file, which takes milliseconds for most, and a second for the largest.
+const ASKED_SECONDS_MAX: f64 = 120.0;
+const ASKED_CPU_SECONDS_MAX: f64 = 20.0;
+/// The most memory and files that it may use.
+const ASKED_BYTES_MAX: u64 = 1 << 30;
+/// How much more a source package unpacks to. Most of what it has is packed already.
+const UNPACKED_FACTOR: u64 = 8;
+/// How often progress is shown.
+const SHOWN_EACH: Duration = Duration::from_secs(10);
+/// The most missing files of a source that are named.
+const MISSING_SHOWN_MAX: usize = 8;
 /// The ending of source packages.
 const PACKED: &str = ".src.rpm";
 /// The files of a spec file's folder that are no sources: dist-git's list of files, and what git has.
@@ -94,9 +116,45 @@ impl Place {
         files
     }
 
+    /// Why a file of it is not read: a link leads out of the folder of spec files, to what those who may write there might not read
+    /// themselves, or to what git keeps of a repository.
+    fn strays(&self, rpm: &Rpm, name: &str) -> Option<String> {
+        let specs = rpm.specs.as_deref().filter(|_| !self.is_packed())?;
+        // What is not there is not read.
+        let (specs, path) = (fs_err::canonicalize(specs).ok()?, self.folder.join(name).canonicalize().ok()?);
+        let is_within = path.strip_prefix(&specs).is_ok_and(|path| path.iter().all(|part| part != ".git"));
+        (!is_within)
+            .then(|| format!("{name} is not read: a link leads out of {}, or into .git", specs.display()))
+    }
+
+    /// Whether the users of roots can read its files where they are.
+    fn is_open(&self) -> bool {
+        let folder = fs_err::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        let may = |path: &Path, mode: u32| {
+            fs_err::metadata(path).is_ok_and(|facts| facts.permissions().mode() & mode == mode)
+        };
+        closed_folder(&folder).is_none()
+            && may(&folder, 0o004)
+            && self.files().iter().all(|path| may(path, 0o004))
+    }
+
+    /// Copies its files to a folder for the user who reads them in a root, and for no other user of this machine: the folder that they are
+    /// from is closed.
+    fn copy_to(&self, folder: &Path, ids: &IdMap) -> io::Result<()> {
+        let (user, group) = (ids.user_outside(BUILDER_ID), ids.group_outside(BUILDER_ID));
+        for path in self.files() {
+            let copy = folder.join(path.file_name().unwrap_or_default());
+            let mut file = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&copy)?;
+            io::copy(&mut fs_err::File::open(&path)?, &mut file)?;
+            chown(&copy, user, group)?;
+        }
+        Ok(())
+    }
+
     /// What an answer depends on: the content of the spec file, and the sizes and times of the others.
-    fn inputs(&self, settings: &Settings, base: &Base) -> String {
-        let mut text = format!("{} {}\n", stages::macros(settings, &settings.mark()).text, base.digest);
+    fn inputs(&self, rpm: &Rpm, settings: &Settings, base: &Base) -> String {
+        let macros = stages::macros(settings, &settings.mark()).text;
+        let mut text = format!("{macros} {} {:?}\n", base.digest, rpm.lookaside);
         // Their digests decide what is downloaded.
         text.push_str(&sources::list_text(&self.folder).unwrap_or_default());
         text.push_str(&String::from_utf8_lossy(&fs_err::read(self.path()).unwrap_or_default()));
@@ -109,7 +167,7 @@ impl Place {
     }
 }
 
-/// The spec files of a folder: its own, and one in each folder of it, which has the name of the folder or is the only one.
+/// The spec files of a folder: its own, and those in each folder of it.
 fn places_of(folder: &Path) -> Result<Vec<Place>> {
     let specs = |folder: &Path| -> Result<Vec<Place>> {
         let entries = fs_err::read_dir(folder).context(Kind::Usage, "read the folder of spec files")?;
@@ -125,10 +183,7 @@ fn places_of(folder: &Path) -> Result<Vec<Place>> {
         entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     folders.sort();
     for below in folders {
-        let found = specs(&below)?;
-        let named = format!("{}.spec", below.file_name().unwrap_or_default().to_string_lossy());
-        let own = found.iter().find(|place| place.name == named);
-        all.extend(own.or(found.first().filter(|_| found.len() == 1)).cloned());
+        all.extend(specs(&below)?);
     }
     Ok(all)
 }
@@ -152,9 +207,14 @@ fn places(yard: &Yard, rpm: &Rpm) -> Result<Vec<Place>> {
     Ok(all)
 }
 
-/// Whether a yard has sources of this machine, which need a base root to be read.
+/// Whether there are sources of this machine, which need a base root to be read. If there are none, those of the last scan are
+/// forgotten.
 pub fn has_own(yard: &Yard, rpm: &Rpm) -> Result<bool> {
-    places(yard, rpm).map(|places| !places.is_empty())
+    let has_own = !places(yard, rpm)?.is_empty();
+    if !has_own && yard.path(RECORD).exists() {
+        keep(yard, &Recipes::default())?;
+    }
+    Ok(has_own)
 }
 
 /// Asks what has changed; returns the names of the sources that did, and of those that did not.
@@ -171,7 +231,12 @@ pub fn scan(
     let mut now = Recipes::default();
     let (mut changed, mut unchanged, mut open) = (Vec::new(), Vec::new(), Vec::new());
     for place in places(yard, rpm)? {
-        let inputs = place.inputs(settings, base);
+        if let Some(why) = place.strays(rpm, &place.name) {
+            changed.push(place.presumed());
+            now.found.insert(place.path(), Kept { inputs: String::new(), recipe: Err(why) });
+            continue;
+        }
+        let inputs = place.inputs(rpm, settings, base);
         match before.found.get(&place.path()).filter(|kept| kept.inputs == inputs) {
             Some(kept) => {
                 unchanged.push(place.presumed());
@@ -182,103 +247,205 @@ pub fn scan(
     }
     if !open.is_empty() {
         say(&format!("asking {} about themselves", kilnyard_yard::words::count(open.len() as u64, "source")));
-        let asking = Asking { yard, settings, base, ids, cancel };
+        let trees: Vec<_> = base.tree.iter().cloned().collect();
+        let layers = yard.trees().ensure(&trees).context(Kind::Machine, ROOT_FAILED)?;
+        let asking = Asking { yard, settings, layers: &layers, ids, cancel };
         let (distfiles, client) = (mirror::open_files(yard)?, mirror::client(yard));
         let downloads = Downloads { yard, rpm, distfiles: &distfiles, client: &client, cancel, say };
-        for (place, inputs) in open {
-            let kept = asking.ask(&place, inputs, &downloads)?;
+        downloads.tidy().context(Kind::Machine, "remove what is left of downloads")?;
+        let mut answered = 0;
+        let mut shown = Instant::now();
+        let outcome = asking.all(&open, &mut |place, inputs, answer| {
+            let (recipe, is_final) = recipe_of(place, answer, &downloads)?;
+            // A network may be back at the next scan.
+            let inputs = if is_final { inputs.clone() } else { String::new() };
+            let kept = Kept { inputs, recipe };
             changed.push(place.presumed());
             now.found.insert(place.path(), kept);
+            answered += 1;
+            if shown.elapsed() >= SHOWN_EACH {
+                say(&format!("{answered} of {} sources asked", open.len()));
+                shown = Instant::now();
+            }
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            // The next scan asks the others.
+            keep(yard, &now)?;
+            return Err(error);
         }
     }
-    let text = serde_json::to_vec_pretty(&now).or_internal("write the recipes")?;
-    write_whole(&yard.path(RECORD), &text)?;
+    keep(yard, &now)?;
+    changed.sort();
     Ok((changed, unchanged))
 }
+
+fn keep(yard: &Yard, recipes: &Recipes) -> Result<()> {
+    let text = serde_json::to_vec_pretty(recipes).or_internal("write the recipes")?;
+    write_whole(&yard.path(RECORD), &text)
+}
+
+/// What rpmspec prints, or why it fails.
+type Answer = std::result::Result<String, String>;
 
 struct Asking<'a> {
     yard: &'a Yard,
     settings: &'a Settings,
-    base: &'a Base,
+    /// The base root.
+    layers: &'a [String],
     ids: &'a IdMap,
     cancel: &'a AtomicBool,
 }
 
-impl Asking<'_> {
-    fn ask(&self, place: &Place, inputs: String, downloads: &Downloads<'_>) -> Result<Kept> {
-        let answer = match self.answer(place)? {
-            Ok(answer) => answer,
-            Err(why) => return Ok(Kept { inputs, recipe: Err(why) }),
-        };
-        let mut recipe = match Recipe::read(&answer) {
-            Ok(recipe) => recipe,
-            Err(error) => return Ok(Kept { inputs, recipe: Err(error.to_string()) }),
-        };
-        let (mut files, mut downloaded) = (Vec::new(), Vec::new());
-        if place.is_packed() {
-            files.push(place.path());
-        } else {
-            recipe.spec.clone_from(&place.name);
-            files.push(place.path());
-            let of_bootstrap = recipe.bootstrap.iter().flat_map(|other| &other.listed);
-            let more = of_bootstrap.filter(|name| !recipe.listed.contains(name));
-            for name in recipe.listed.iter().chain(more) {
-                let path = place.folder.join(name);
-                if path.is_file() {
-                    files.push(path);
-                    continue;
-                }
-                match downloads.get(&recipe, &place.folder, name)? {
-                    Ok(file) => downloaded.push(file),
-                    // A network may be back at the next scan.
-                    Err(why) => return Ok(Kept { inputs: String::new(), recipe: Err(why) }),
+/// The recipe of an answer, with its files, or why there is none; and whether the next scan need not try again.
+fn recipe_of(
+    place: &Place,
+    answer: Answer,
+    downloads: &Downloads<'_>,
+) -> Result<(std::result::Result<Recipe, String>, bool)> {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(why) => return Ok((Err(why), true)),
+    };
+    let mut recipe = match Recipe::read(&answer) {
+        Ok(recipe) => recipe,
+        Err(error) => return Ok((Err(error.to_string()), true)),
+    };
+    let (mut files, mut downloaded, mut missing, mut is_final) = (Vec::new(), Vec::new(), Vec::new(), true);
+    if place.is_packed() {
+        files.push(place.path());
+    } else {
+        recipe.spec.clone_from(&place.name);
+        files.push(place.path());
+        let of_bootstrap = recipe.bootstrap.iter().flat_map(|other| &other.listed);
+        let more = of_bootstrap.filter(|name| !recipe.listed.contains(name));
+        for name in recipe.listed.iter().chain(more) {
+            let path = place.folder.join(name);
+            if let Some(why) = place.strays(downloads.rpm, name) {
+                missing.push(why);
+                continue;
+            }
+            if path.is_file() {
+                files.push(path);
+                continue;
+            }
+            match downloads.get(&recipe, &place.folder, name)? {
+                Ok(file) => downloaded.push(file),
+                Err(Lack::Lasting(why)) => missing.push(why),
+                Err(Lack::Network(why)) => {
+                    missing.push(why);
+                    is_final = false;
                 }
             }
         }
-        for path in files {
-            let (sha256, size_bytes) = sources::hash_file::<sha2::Sha256>(&path)
-                .context(Kind::Usage, format!("read {}", path.display()))?;
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            recipe.files.push(SourceFile { name, sha256, size_bytes, urls: Vec::new() });
+    }
+    if !missing.is_empty() {
+        let more = missing.len().saturating_sub(MISSING_SHOWN_MAX);
+        missing.truncate(MISSING_SHOWN_MAX);
+        if more > 0 {
+            missing.push(format!("and {more} more files are missing"));
         }
-        recipe.files.extend(downloaded);
-        recipe.files.dedup_by(|one, other| one.name == other.name);
-        if let Some(other) = &mut recipe.bootstrap {
-            (other.spec, other.files) = (recipe.spec.clone(), recipe.files.clone());
-        }
-        Ok(Kept { inputs, recipe: Ok(recipe) })
+        return Ok((Err(missing.join("; ")), is_final));
+    }
+    for path in files {
+        let (sha256, size_bytes) = sources::hash_file::<sha2::Sha256>(&path)
+            .context(Kind::Usage, format!("read {}", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        recipe.files.push(SourceFile { name, sha256, size_bytes, urls: Vec::new() });
+    }
+    recipe.files.extend(downloaded);
+    recipe.files.dedup_by(|one, other| one.name == other.name);
+    if let Some(other) = &mut recipe.bootstrap {
+        (other.spec, other.files) = (recipe.spec.clone(), recipe.files.clone());
+    }
+    Ok((Ok(recipe), true))
+}
+
+impl Asking<'_> {
+    /// Asks several at once, and takes the answers one by one, in any order. An error ends it.
+    fn all(
+        &self,
+        open: &[(Place, String)],
+        take: &mut dyn FnMut(&Place, &String, Answer) -> Result<()>,
+    ) -> Result<()> {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(ASKED_AT_ONCE_MAX);
+        let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (sender, answers) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for number in 0..threads.min(open.len()) {
+                let (sender, next, is_over) = (sender.clone(), &next, &is_over);
+                scope.spawn(move || {
+                    while let Some((place, inputs)) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let answer = self.answer(place, &format!("{ROOT}-{number}"));
+                        if is_over.load(Ordering::Relaxed) || sender.send((place, inputs, answer)).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            let taken = answers.iter().try_for_each(|(place, inputs, answer)| take(place, inputs, answer?));
+            is_over.store(true, Ordering::Relaxed);
+            taken
+        })
     }
 
     /// What rpmspec prints, or why it fails. Each source has a root of its own: its macros may leave anything behind.
-    fn answer(&self, place: &Place) -> Result<std::result::Result<String, String>> {
-        let Asking { yard, settings, base, ids, cancel } = *self;
-        let failed = "make the root in which spec files are read";
-        let trees: Vec<_> = base.tree.iter().cloned().collect();
-        let layers = yard.trees().ensure(&trees).context(Kind::Machine, failed)?;
-        RootFolder::at(&yard.folder, ROOT, ids, &[]).remove_or_set_aside();
-        let root = RootFolder::create(&yard.folder, ROOT, ids, &layers, &yard.config.roots.on_disk());
+    fn answer(&self, place: &Place, root: &str) -> Result<Answer> {
+        let Asking { yard, settings, layers, ids, cancel } = *self;
+        let failed = ROOT_FAILED;
+        RootFolder::at(&yard.folder, root, ids, &[]).remove_or_set_aside();
+        let root = RootFolder::create(&yard.folder, root, ids, layers, &yard.config.roots.on_disk());
         let root = root.context(Kind::Machine, failed)?;
-        let shown = ShownFolder { source: place.folder.clone(), inside: SHOWN.to_owned() };
-        let root = root.showing(std::slice::from_ref(&shown));
         let texts = [stages::macros(settings, &settings.mark())];
         root.provide(&[], &texts, &|_| PathBuf::new()).context(Kind::Machine, failed)?;
-        let command = stages::query(SHOWN, &place.name);
+        // An ordinary user's own id is one of the root's, which enters the folder.
+        let (root, folder) = match place.is_open() || !rustix::process::geteuid().is_root() {
+            true => {
+                let shown = ShownFolder { source: place.folder.clone(), inside: SHOWN.to_owned() };
+                (root.showing(std::slice::from_ref(&shown)), SHOWN)
+            }
+            false => {
+                place.copy_to(&root.path().join("inputs"), ids).context(Kind::Machine, "copy a source")?;
+                (root, INPUTS)
+            }
+        };
+        let command = stages::query(folder, &place.name);
         let mut output = Captured::new(ANSWER_BYTES_MAX);
         let sandbox = root.sandbox(&command);
-        let limits = base::asking_limits();
-        let outcome = kilnyard_process::run(&sandbox, &mut output, limits, cancel, None, &mut |_| {});
+        let packed = place.is_packed().then(|| fs_err::metadata(place.path()).ok()).flatten();
+        let packed_bytes = packed.map_or(0, |file| file.len());
+        let limits = Limits {
+            cpu_seconds_max: Some(ASKED_CPU_SECONDS_MAX),
+            memory_bytes_max: Some(ASKED_BYTES_MAX),
+            written_bytes_max: Some(ASKED_BYTES_MAX + UNPACKED_FACTOR * packed_bytes),
+            ..Limits::of_wall(ASKED_SECONDS_MAX)
+        };
+        let writing = Writing { folders: root.written_outside(), ..Writing::default() };
+        let watched = Watched { limits, writing: &writing, cancel, membership: None };
+        let outcome = kilnyard_process::run_watched(&sandbox, &mut output, watched, &mut |_| {});
         root.remove_or_set_aside();
         let said = String::from_utf8_lossy(&output.bytes).into_owned();
         Ok(match outcome.end {
             End::Exit(0) => Ok(said),
             End::Exit(_) => {
+                // As the files are called on this machine.
+                let said = said.replace(folder, &place.folder.display().to_string());
                 let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
                 Err(format!("rpmspec failed: {}", lines[lines.len().saturating_sub(3)..].join(" / ")))
             }
             End::Cancelled => {
                 return Err(Error::new(Kind::Interrupted, "interrupted while reading spec files"));
             }
-            End::Limit(..) => Err("rpmspec did not end in time".to_owned()),
+            End::Limit(limit, _) => Err(format!(
+                "rpmspec was ended: {}",
+                match limit {
+                    // Settings of builds have nothing to do with it.
+                    Passed::Memory => format!("its processes held more than {ASKED_BYTES_MAX} bytes"),
+                    Passed::Written { .. } => "it wrote too much".to_owned(),
+                    _ => limit.words(&limits),
+                }
+            )),
             End::LogFailed(_) if output.is_over => Err("rpmspec printed too much".to_owned()),
             End::LogFailed(error) => return Err(Error::new(Kind::Machine, error)),
             End::SandboxFailed(error) => return Err(Error::new(Kind::Machine, error)),
@@ -407,4 +574,65 @@ pub fn of_repository<'p>(
         }],
         ..Recipe::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn links_that_lead_out_of_the_folder_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        for path in ["specs/one", "specs/two", "specs/.git", "other"] {
+            fs_err::create_dir_all(at(path)).unwrap();
+        }
+        for path in ["specs/one/one.spec", "specs/two/shared", "specs/.git/config", "other/secret"] {
+            fs_err::write(at(path), "x").unwrap();
+        }
+        for (target, link) in [
+            ("../two/shared", "specs/one/shared"),
+            ("../../other/secret", "specs/one/out"),
+            ("../.git/config", "specs/one/config"),
+            ("../other", "specs/three"),
+        ] {
+            symlink(target, at(link)).unwrap();
+        }
+        // The folder may itself be one that a link leads to.
+        symlink("specs", at("named")).unwrap();
+        let text = format!("release = \"1\"\nrepositories = []\nspecs = {:?}\n", at("named"));
+        let rpm: Rpm = toml::from_str(&text).unwrap();
+        let strays = |path: &str| {
+            let place = Place::of(&at(path)).unwrap();
+            place.strays(&rpm, &place.name).is_some()
+        };
+        let all = ["one/one.spec", "one/shared", "one/missing", "one/out", "one/config", "three/secret"];
+        let found = all.map(|path| strays(&format!("named/{path}")));
+        assert_eq!(found, [false, false, false, true, true, true]);
+    }
+
+    #[test]
+    fn files_of_a_closed_folder_are_copied_for_the_builder_alone() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can give files to others");
+            return;
+        }
+        let (ids, _) = IdMap::of_this_user("root", 0);
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let place = Place { folder: from.path().to_owned(), name: "a.spec".to_owned() };
+        fs_err::write(place.path(), "Name: a").unwrap();
+        let set_mode =
+            |path: &Path, mode| fs_err::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        set_mode(&place.path(), 0o644);
+        // Of the folder alone depends whether others may read the file.
+        let is_reached = closed_folder(from.path().parent().unwrap()).is_none();
+        for (mode, is_open) in [(0o755, is_reached), (0o711, false), (0o700, false)] {
+            set_mode(from.path(), mode);
+            assert_eq!(place.is_open(), is_open);
+        }
+        place.copy_to(to.path(), &ids).unwrap();
+        let copy = fs_err::metadata(to.path().join("a.spec")).unwrap();
+        assert_eq!((copy.mode() & 0o777, Some(copy.uid())), (0o600, ids.user_outside(BUILDER_ID)));
+    }
 }

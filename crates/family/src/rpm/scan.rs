@@ -5,12 +5,12 @@
 //! has in its repository's first list.
 
 use super::config::{Rpm, SOURCES};
+use super::keys::Keys;
 use kilnyard_ecosystem::rpm::metadata::{Listed, MetadataError, filelists, groups, primary, repomd};
 use kilnyard_ecosystem::rpm::universe::{Package, Universe};
 use kilnyard_ecosystem::{Compression, decompress};
 use kilnyard_mirror::{Client, Condition, Fetched, Sha256Hex, Wanted, without_password};
 use kilnyard_model::solver::Candidate;
-use kilnyard_sign::Keyring;
 use kilnyard_yard::error::{Context, Error, Kind, Result};
 use kilnyard_yard::family::Scanned;
 use kilnyard_yard::files::write_whole;
@@ -62,8 +62,9 @@ struct File {
 }
 
 impl File {
-    fn of(listed: &Listed, what: &str) -> Result<File> {
-        let problem = |text: String| Error::new(Kind::Machine, format!("repomd.xml lists {what} {text}"));
+    /// A file that `list`, the `repomd.xml` of a repository, has as `what`.
+    fn of(listed: &Listed, list: &str, what: &str) -> Result<File> {
+        let problem = |text: String| Error::new(Kind::Machine, format!("{list} lists {what} {text}"));
         let size_bytes = listed.size_bytes.ok_or_else(|| problem("without its size".to_owned()))?;
         if size_bytes > PACKED_BYTES_MAX {
             return Err(problem(format!("with {size_bytes} bytes, above the limit of {PACKED_BYTES_MAX}")));
@@ -71,7 +72,8 @@ impl File {
         let file = File { location: listed.location.clone(), sha256: listed.sha256.clone(), size_bytes };
         match file.compression() {
             Some(_) => Ok(file),
-            None => Err(problem(format!("as {}, whose compression is not supported", listed.location))),
+            None => Err(problem(format!("as {}, whose compression is not supported", listed.location))
+                .hint("createrepo_c --general-compress-type=gz")),
         }
     }
 
@@ -140,35 +142,12 @@ pub fn scan(yard: &Yard, rpm: &Rpm, cancel: &AtomicBool, say: &dyn Fn(&str)) -> 
 }
 
 /// The file with the groups of packages: of several forms, one that can be read.
-fn groups_of(files: &BTreeMap<String, Listed>) -> Result<Option<File>> {
-    let of_form = |name: &str| files.get(name).and_then(|listed| File::of(listed, "comps.xml").ok());
+fn groups_of(list: &str, files: &BTreeMap<String, Listed>) -> Result<Option<File>> {
+    let of_form = |name: &str| files.get(name).and_then(|listed| File::of(listed, list, "comps.xml").ok());
     Ok(of_form("group_xz")
         .or_else(|| of_form("group_gz"))
         .or_else(|| of_form("group_zst"))
         .or_else(|| of_form("group")))
-}
-
-/// The keys that may sign the repositories.
-struct Keys {
-    rings: Vec<Keyring>,
-    digest: String,
-}
-
-impl Keys {
-    fn read(rpm: &Rpm) -> Result<Keys> {
-        let (mut rings, mut all) = (Vec::new(), String::new());
-        for path in &rpm.keys {
-            let failed = || format!("read the key {}", path.display());
-            let bytes = fs_err::read(path).context(Kind::Usage, failed())?;
-            all.push_str(Sha256Hex::of(&bytes).as_str());
-            rings.push(Keyring::from_bytes(&bytes).context(Kind::Usage, failed())?);
-        }
-        Ok(Keys { rings, digest: all })
-    }
-
-    fn wanted(&self, address: &str) -> String {
-        Sha256Hex::of(format!("{address} {}", self.digest).as_bytes()).as_str().to_owned()
-    }
 }
 
 struct Update<'a> {
@@ -217,15 +196,21 @@ impl Update<'_> {
             )
             .hint("a repository without modules, in kilnyard.toml"));
         }
-        let lacks = || Error::new(Kind::Machine, format!("{name} lists no primary.xml with a SHA-256"));
+        let lacks = || {
+            Error::new(Kind::Machine, format!("{name} lists no primary.xml with a SHA-256"))
+                .hint("createrepo_c --checksum sha256")
+        };
         let repository = IndexRepository {
             wanted,
             etag,
             last_modified,
             repomd: digest,
-            primary: File::of(files.get("primary").ok_or_else(lacks)?, "primary.xml")?,
-            filelists: files.get("filelists").map(|listed| File::of(listed, "filelists.xml")).transpose()?,
-            groups: groups_of(&files)?,
+            primary: File::of(files.get("primary").ok_or_else(lacks)?, &name, "primary.xml")?,
+            filelists: files
+                .get("filelists")
+                .map(|listed| File::of(listed, &name, "filelists.xml"))
+                .transpose()?,
+            groups: groups_of(&name, &files)?,
             has_files: false,
         };
         self.fetch(&repository.primary)?;
@@ -236,7 +221,7 @@ impl Update<'_> {
     }
 
     fn verify(&self, name: &str, url: &str, bytes: &[u8]) -> Result<()> {
-        if self.keys.rings.is_empty() {
+        if !self.keys.sign_metadata {
             return Ok(());
         }
         let what = format!("the signature of {name}");
@@ -248,16 +233,11 @@ impl Update<'_> {
         let Fetched::Body { bytes: signature, .. } = fetched else {
             return Err(Error::new(Kind::Machine, format!("there is no {what}")));
         };
-        let mut failed = None;
-        for ring in &self.keys.rings {
-            match ring.verify_detached(bytes, &signature) {
-                Ok(_) => return Ok(()),
-                Err(error) => failed = Some(error),
-            }
-        }
-        failed.map_or(Ok(()), Err).context(Kind::Machine, format!("verify {name}")).map_err(|error: Error| {
-            error.hint("keys in kilnyard.toml, which names the files with the keys of the repositories")
-        })
+        self.keys.verify(bytes, &[signature]).context(Kind::Machine, format!("verify {name}")).map_err(
+            |error: Error| {
+                error.hint("keys in kilnyard.toml, which names the files with the keys of the repositories")
+            },
+        )
     }
 
     fn fetch(&self, file: &File) -> Result<()> {

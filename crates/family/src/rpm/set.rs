@@ -2,7 +2,7 @@
 
 use super::recipes::{Recipes, of_repository};
 use super::scan::{Index, Packages};
-use super::{Rpm, base, publish, requirements};
+use super::{Rpm, base, keys, publish, requirements};
 use kilnyard_ecosystem::LeftOut;
 use kilnyard_ecosystem::rpm::universe::Package;
 use kilnyard_ecosystem::rpm::{Recipe, Settings, Workshop};
@@ -15,13 +15,14 @@ use std::collections::{BTreeMap, HashMap};
 pub fn settings(yard: &Yard, rpm: &Rpm) -> Result<Settings> {
     let packages = yard.config.tables.option_rules(&yard.home)?;
     let settings = rpm.settings(packages).context(Kind::Usage, "read the target")?;
-    Ok(Settings { passes: yard.config.build.passes, ..settings })
+    let keys = keys::of_packages(rpm)?;
+    Ok(Settings { passes: yard.config.build.passes, keys, ..settings })
 }
 
 /// Reads the index and resolves the set.
 pub fn resolve(yard: &Yard, rpm: &Rpm, distfiles: &FileStore) -> Result<Workshop> {
     let settings = settings(yard, rpm)?;
-    let Packages { universe, sources, .. } = Index::open(yard)?.read(yard, rpm)?;
+    let Packages { mut universe, sources, groups, .. } = Index::open(yard)?.read(yard, rpm)?;
     let (own, mut left_out) = Recipes::read(yard).own(distfiles)?;
     let names = yard.config.package_names(&yard.home)?;
     let mut newest: HashMap<&str, &Package> = HashMap::new();
@@ -67,7 +68,7 @@ pub fn resolve(yard: &Yard, rpm: &Rpm, distfiles: &FileStore) -> Result<Workshop
     }
     drop(made);
     recipes.values_mut().for_each(|recipe| requirements::add(yard, recipe, &settings));
-    let base = base::find(yard, rpm).unwrap_or_default();
+    let base = base::known(yard, rpm, &mut universe, &groups);
     let published = publish::revisions(yard, &settings)?;
     Ok(Workshop::new(settings, universe, recipes, base, published).without(left_out))
 }

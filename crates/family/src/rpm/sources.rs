@@ -21,6 +21,8 @@ pub const LIST: &str = "sources";
 /// The longest list, and the largest file: more than any source has.
 const LIST_BYTES_MAX: u64 = 1 << 20;
 const FILE_BYTES_MAX: u64 = 16 << 30;
+/// The ending of a file that is being downloaded.
+const PART: &str = "download";
 /// What is known of files that were downloaded.
 const RECORD: &str = "index/sources.json";
 
@@ -89,6 +91,15 @@ struct Known {
     size_bytes: u64,
 }
 
+/// Why a file of a source is missing. Each reason is a clause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// It stays missing until the source changes.
+    Lasting(String),
+    /// The network may be back at the next scan.
+    Network(String),
+}
+
 /// Downloads into a yard.
 pub struct Downloads<'a> {
     pub yard: &'a Yard,
@@ -100,6 +111,22 @@ pub struct Downloads<'a> {
 }
 
 impl Downloads<'_> {
+    /// Removes what a killed process left of downloads.
+    pub fn tidy(&self) -> io::Result<()> {
+        let folder = self.yard.path("index");
+        let entries = match fs_err::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|end| end == PART) {
+                fs_err::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gets a file that a recipe lists. `folder` has its spec file.
     ///
     /// # Errors
@@ -109,24 +136,25 @@ impl Downloads<'_> {
         recipe: &Recipe,
         folder: &Path,
         name: &str,
-    ) -> Result<std::result::Result<SourceFile, String>> {
+    ) -> Result<std::result::Result<SourceFile, Lack>> {
+        let lacks = |why: String| Ok(Err(Lack::Lasting(why)));
         let spec = &recipe.spec;
         let expected = match list_of(folder) {
             Ok(mut list) => list.remove(name),
-            Err(error) => return Ok(Err(format!("{LIST} next to {spec} cannot be read: {error}"))),
+            Err(error) => return lacks(format!("{LIST} next to {spec} cannot be read: {error}")),
         };
         let expected = match expected {
             Some(Ok(expected)) => expected,
-            Some(Err(why)) => return Ok(Err(format!("{name} is not downloaded: {why}"))),
+            Some(Err(why)) => return lacks(format!("{name} is not downloaded: {why}")),
             None => {
-                return Ok(Err(format!("{name} is not next to {spec}, and no file `{LIST}` has its digest")));
+                return lacks(format!("{name} is not next to {spec}, and no file `{LIST}` has its digest"));
             }
         };
         let lookaside = self.rpm.lookaside.as_deref().map(|form| filled(form, &recipe.name, name, &expected));
         let urls: Vec<String> =
             lookaside.into_iter().chain(recipe.address_of(name).map(str::to_owned)).collect();
         if urls.is_empty() {
-            return Ok(Err(format!("{name} is not next to {spec}, which has no address of it")));
+            return lacks(format!("{name} is not next to {spec}, which has no address of it"));
         }
         let mut record = self.record();
         let key = format!("{}:{}", expected.kind(), expected.text());
@@ -144,7 +172,7 @@ impl Downloads<'_> {
         }
         (self.say)(&format!("fetching {name} of {}", recipe.name));
         let failed = "keep a downloaded source";
-        let part = self.yard.path("index").join(format!("{}.download", expected.text()));
+        let part = self.yard.path("index").join(expected.text()).with_extension(PART);
         fs_err::create_dir_all(self.yard.path("index")).context(Kind::Machine, failed)?;
         let accepts = |path: &Path| match digest_of(path, &expected) {
             Ok(found) if found == expected.text() => Ok(()),
@@ -159,7 +187,7 @@ impl Downloads<'_> {
             Err(error) if error.is_cancelled() || error.is_disk_full() => {
                 return Err(error).context(Kind::Machine, format!("fetch {name}"));
             }
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Err(Lack::Network(error.to_string()))),
         }
         let inserted = self.distfiles.insert(&part);
         // It is in the store now, or the error says why not.

@@ -5,8 +5,10 @@ use crate::check::run;
 use crate::support::trials::{Case, case};
 use crate::support::{Ended, folder, kilnyard};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 
 /// The tools that convert packages, beside the clone.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/tools/rpm/deb2rpm.py");
@@ -105,7 +107,7 @@ fn chained(number: u32) -> String {
 }
 
 /// A repository for base roots, and the packages of one, separated by commas. It outlives the test.
-fn base() -> (PathBuf, String) {
+pub fn base() -> (PathBuf, String) {
     let at = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rpm-base");
     run(Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rpm/base.sh")).arg(&at));
     let set = fs::read_to_string(at.join("set")).unwrap();
@@ -118,38 +120,61 @@ pub fn pool(repository: &Path) -> PathBuf {
     folders.next().unwrap().path()
 }
 
+/// Makes a yard of the spec files of a folder.
+pub fn init(yard: &str, repository: &str, specs: &str, more: &[&str]) -> Ended {
+    let usual = ["--yard", yard, "init", "rpm", "--release", "kt1", "--repo", repository, "--specs", specs];
+    kilnyard(&[&usual, more].concat())
+}
+
 /// A yard of spec files.
 pub struct Yard {
     pub folder: tempfile::TempDir,
-    base: PathBuf,
+    pub base: PathBuf,
+}
+
+/// The layers of a yard that has its base root, which takes 20 s to make, and the range of its ids; its folder is removed with the
+/// last trial.
+static MADE: Mutex<Option<tempfile::TempDir>> = Mutex::new(None);
+
+/// Removes what yards had in common.
+pub fn remove() {
+    *MADE.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 impl Yard {
+    /// A yard whose base root is made.
     pub fn new(name: &str) -> Yard {
+        let yard = Yard::without_base(name);
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = made.get_or_insert_with(|| {
+            let first = Yard::without_base("rpm-first");
+            first.write(
+                "first",
+                "Name: first\nVersion: 1\nRelease: 1\nSummary: x\nLicense: MIT\n%description\nx\n",
+            );
+            first.run(&["scan"]).exits(0).says(&["making the base root"]);
+            first.folder
+        });
+        for part in ["layers", "state/range"] {
+            let (from, to) = (made.path().join("yard").join(part), Path::new(&yard.at()).join(part));
+            if to.exists() {
+                fs::remove_dir_all(&to).or_else(|_| fs::remove_file(&to)).unwrap();
+            }
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            // Nothing changes the files of layers, which may be links.
+            run(Command::new("cp").arg("-al").args([&from, &to]));
+        }
+        yard
+    }
+
+    pub fn without_base(name: &str) -> Yard {
         let (base, set) = base();
         let yard = Yard { folder: folder(name), base };
         fs::create_dir(yard.specs()).unwrap();
         let at =
             [yard.at(), yard.specs().to_str().unwrap().to_owned(), yard.base.to_str().unwrap().to_owned()];
         let [at, specs, repo] = at.each_ref().map(String::as_str);
-        kilnyard(&[
-            "--yard",
-            at,
-            "init",
-            "rpm",
-            "--release",
-            "kt1",
-            "--dist",
-            ".kt1",
-            "--repo",
-            repo,
-            "--specs",
-            specs,
-            "--root-package",
-            &set,
-        ])
-        .exits(0)
-        .says(&["build"]);
+        init(at, repo, specs, &["--dist", ".kt1", "--root-package", &set]).exits(0).says(&["build"]);
         yard
     }
 
@@ -183,14 +208,18 @@ impl Yard {
         names
     }
 
+    /// The file that sets up dnf.
+    pub fn client(&self) -> String {
+        fs::read_to_string(self.folder.path().join("yard/repository/kilnyard.repo")).unwrap()
+    }
+
     /// Installs packages of the base and of the yard's repository into a root.
-    fn dnf(&self, root: &str, packages: &[&str]) -> Output {
+    pub fn dnf(&self, root: &str, packages: &[&str]) -> Output {
         let (home, root) = (self.folder.path().join("home"), self.folder.path().join(root));
         fs::create_dir_all(&home).unwrap();
         // Debian's rpm has its database in the home folder otherwise.
         fs::write(home.join(".rpmmacros"), "%_dbpath /usr/lib/sysimage/rpm\n").unwrap();
-        let repository = self.repository();
-        let key = self.folder.path().join("yard/repository/kilnyard-archive-keyring.asc");
+        let configuration = self.folder.path().join("yard/repository");
         let mut dnf = Command::new("dnf");
         dnf.env("HOME", &home).args([
             "-y",
@@ -198,17 +227,15 @@ impl Yard {
             "--refresh",
             "--releasever=12",
             "--repo=base",
-            "--repo=kiln",
+            "--repo=kilnyard",
         ]);
         dnf.arg(format!("--installroot={}", root.display()));
         dnf.arg(format!("--repofrompath=base,file://{}", self.base.display()));
-        dnf.arg(format!("--repofrompath=kiln,file://{}", repository.display()));
         for setting in [
             "base.gpgcheck=0",
-            "kiln.gpgcheck=1",
-            "kiln.repo_gpgcheck=1",
             "install_weak_deps=False",
-            &format!("kiln.gpgkey=file://{}", key.display()),
+            // `kilnyard.repo` is there.
+            &format!("reposdir={}", configuration.display()),
             &format!("cachedir={}", home.join("cache").display()),
             &format!("logdir={}", home.display()),
         ] {
@@ -269,7 +296,8 @@ fn specs_become_a_repository() {
         "twice makes chain2, which chain2 makes, too",
         "9 packages to build",
     ]);
-    yard.run(&["build"]).says(&["9 built", "published, 19 packages", "baseurl=file://"]);
+    yard.run(&["build"]).says(&["9 built", "published, 19 packages", "kilnyard.repo /etc/yum.repos.d/"]);
+    assert!(yard.client().contains("\nbaseurl=file:///"));
     assert_eq!(
         yard.files()
             .iter()
@@ -383,11 +411,46 @@ pub fn real(case: Case, has_tools: bool) -> Case {
     .needs(Path::new(TOOLS).exists(), "there is no ../shared/tools/rpm beside the clone")
 }
 
+/// A base root has the time of each installation, and no build depends on that. The spec files are in a folder that only its
+/// owner may enter.
+fn a_base_that_is_made_again_changes_no_build() {
+    let yard = Yard::new("rpm-base-again");
+    let spec = |file: &str| {
+        format!(
+            "%{{load:%{{_sourcedir}}/{file}}}\nName: closed\nVersion: 1\nRelease: 1%{{?dist}}\nSummary: %words\nLicense: MIT\n\
+             BuildArch: noarch\nSource0: {file}\n%description\nx\n%prep\n%build\n%install\n\
+             install -D -m644 %{{SOURCE0}} %{{buildroot}}/usr/share/closed/words\n%files\n/usr/share/closed\n"
+        )
+    };
+    yard.write("closed", &spec("macros"));
+    let folder = yard.specs().join("closed");
+    fs::write(folder.join("macros"), "%words closed to others\n").unwrap();
+    fs::set_permissions(folder.join("macros"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(yard.specs(), fs::Permissions::from_mode(0o700)).unwrap();
+    yard.run(&["build"]).exits(0).says(&["1 built"]);
+    let said = Command::new("rpm")
+        .args(["-qp", "--nosignature", "--qf", "%{SUMMARY}"])
+        .arg(pool(&yard.repository()).join("closed-1-1.kt1.bk1.noarch.rpm"))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "closed to others");
+    yard.run(&["clean", "--base"]).exits(0);
+    yard.run(&["plan"]).exits(0).says(&["0 packages to build, 1 up to date"]);
+    yard.run(&["build"]).exits(0).says(&["making the base root", "nothing to do"]);
+    yard.run(&["build"]).exits(0).says(&["nothing to do"]);
+    // What is wrong has the names that the user knows.
+    yard.write("absent", &spec("gone").replace("closed", "absent"));
+    let path = format!("{}/absent/gone", yard.specs().display());
+    yard.run(&["scan"]).exits(0);
+    yard.run(&["plan"]).exits(0).says(&[&path]);
+}
+
 /// The trials; `has_tools` says whether rpmbuild, dnf and what converts packages are there, for root.
 pub fn cases(has_tools: bool) -> Vec<Case> {
     let real = |case: Case| real(case, has_tools);
     vec![
         real(case("spec_files_become_a_repository_that_dnf_installs_from", specs_become_a_repository)),
         real(case("source_packages_are_built_again", source_packages_are_built_again)),
+        real(case("a_base_that_is_made_again_changes_no_build", a_base_that_is_made_again_changes_no_build)),
     ]
 }

@@ -96,7 +96,21 @@ hello-torn 1.0~rc1-1 (noarch)
     let json = kilnyard(&["--yard", yard, "check", "--json"]).exits(0);
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!((json["checked"].as_u64(), json["broken"].as_array().map(Vec::len)), (Some(5), Some(2)));
+    assert!(
+        json["broken"][0]["location"].as_str().unwrap().ends_with("hello-broken-1.0~rc1-1.noarch.rpm"),
+        "{json}"
+    );
     kilnyard(&["--yard", yard, "scan"]).exits(0).says(&["nothing new"]);
+    // Where several repositories have a package, it is said which is meant.
+    let (copy, both) = (folder.path().join("copy"), folder.path().join("both"));
+    run(Command::new("cp").arg("-r").args([&repository_at, &copy]));
+    let (copy, both) = (copy.to_str().unwrap(), both.to_str().unwrap());
+    kilnyard(&["--yard", both, "init", "rpm", "--release", "kt1", "--repo", repo, "--repo", copy]).exits(0);
+    let checked = kilnyard(&["--yard", both, "check"]).exits(0);
+    for repository in [repo, copy] {
+        let line = format!("hello-broken 1.0~rc1-1 (noarch) of file://{repository}\n");
+        assert_eq!(checked.stdout.matches(&line).count(), 1, "{}", checked.stdout);
+    }
     kilnyard(&["--yard", yard, "check", "--dependent"]).exits(2).says(&["--dependent is for Debian"]);
     // A file of the index that was changed on the way is noticed.
     let repomd = fs::read_to_string(repository_at.join("repodata/repomd.xml")).unwrap();

@@ -6,9 +6,12 @@ mod support;
 mod bootstrap;
 mod builds;
 mod check;
+mod disasters;
 mod downloads;
 mod farm;
 mod generated;
+mod hostile;
+mod layers;
 mod signatures;
 
 use support::{has, is_root, trials};
@@ -20,8 +23,12 @@ fn main() {
     cases.extend(builds::cases(has_builders));
     cases.extend(bootstrap::cases(has_builders));
     cases.extend(generated::cases(has_builders));
+    cases.extend(layers::cases(has_builders));
+    cases.extend(hostile::cases(has_builders));
     cases.extend(signatures::cases(has_builders));
     cases.extend(farm::cases(has_builders));
     cases.extend(downloads::cases(has_builders));
-    trials::run(cases, 2, || {});
+    cases.extend(disasters::cases(has_builders));
+    // They wait for half of their time.
+    trials::run(cases, 3, builds::remove);
 }

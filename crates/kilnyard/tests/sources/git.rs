@@ -265,6 +265,7 @@ fn references() {
     git(&folder, &["checkout", "--quiet", "main"]);
     for (rule, version) in [
         ("git:../sample".to_owned(), "1"),
+        ("git:../sample#HEAD".to_owned(), "1"),
         ("git:../sample#debian/next".to_owned(), "2"),
         ("git:../sample#debian/1%1".to_owned(), "1"),
         (format!("git:../sample#{first}"), "1"),

@@ -1,7 +1,8 @@
 //! Composes dpkg's database for stacked packages, and finds the packages that cannot be stacked.
 
-use super::facts::{Facts, merged_usr};
+use super::facts::Facts;
 use super::{ADMIN, configure, triggers};
+use crate::layering::merged_usr;
 use crate::{Composition, Part, Stack};
 use kilnyard_model::order::InputText;
 use std::cell::RefCell;
@@ -253,6 +254,7 @@ mod tests {
             version: "2".to_owned(),
             file: String::new(),
             sha256: String::new(),
+            is_signed: false,
         };
         let packages: Vec<Dependency> = descriptions.iter().map(package).collect();
         let parts: Vec<Part> = packages

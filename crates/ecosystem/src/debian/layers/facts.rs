@@ -6,6 +6,7 @@ use crate::archive::Kind;
 use crate::debian::deb_file::inventory::{self, Inventory};
 use crate::debian::deb822::Stanza;
 use crate::debian::relation;
+use crate::layering::merged_usr;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::Path;
@@ -179,16 +180,6 @@ impl Facts {
         }
         text.push('\n');
         text
-    }
-}
-
-/// A path on a merged-`/usr` system, where the top-level program folders are links into `/usr`.
-pub(super) fn merged_usr(path: &str) -> String {
-    const MOVED: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libo32", "libx32"];
-    match path.split_once('/') {
-        Some((top, _)) if MOVED.contains(&top) => format!("usr/{path}"),
-        None if MOVED.contains(&path) => format!("usr/{path}"),
-        _ => path.to_owned(),
     }
 }
 

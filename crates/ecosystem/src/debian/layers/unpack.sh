@@ -15,14 +15,7 @@ while read -r file hash name; do
       fi
     done < "$TEXTS/$hash.list" > "$layer/DEBIAN/md5sums"
   fi
-  # Where the system has a link, a folder of the layer would hide it.
-  for top in bin sbin lib lib32 lib64 libo32 libx32; do
-    if [ -L "/$top" ] && [ -d "$layer/$top" ] && [ ! -L "$layer/$top" ]; then
-      mkdir -p "$layer/usr/$top"
-      cp -al "$layer/$top/." "$layer/usr/$top/"
-      rm -r "$layer/$top"
-    fi
-  done
+  merge_usr "$layer"
   info=$layer/var/lib/dpkg/info
   mkdir -p "$info"
   rm "$layer/DEBIAN/control"

@@ -64,6 +64,9 @@ pub struct BenchOptions {
     /// Write a bar chart to this SVG file, for `roots` and `cells`.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Measure virtual machines even if their instructions are emulated, for `cells`.
+    #[arg(long)]
+    pub emulated: bool,
     /// Unpacked source with a `configure` script, for `fakeroot` to build.
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
@@ -116,7 +119,7 @@ impl BenchOptions {
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BenchName {
-    /// Kilnyard's own cost for a package, compared with a bare dpkg-buildpackage in the same root.
+    /// Kilnyard's own cost for a package of any family, compared with only its build commands in the same root.
     Overhead,
     /// Building, testing and publishing the yard's set in an otherwise empty yard; `kilnyard demo` creates a set.
     Demo,
@@ -131,7 +134,7 @@ pub enum BenchName {
     /// The yard's set built by two workers of one core each, compared with one of two cores and with `simulate`.
     FarmSplit,
     /// The yard's set built by this machine as one, two and four cells, workers with processors of their own, with roots on the
-    /// disk, in memory and on block devices.
+    /// disk, in memory and on block devices, and in virtual machines where KVM works.
     Cells,
     /// The mirror of a site and what a farm sends: a herd, the cost of hits, changes of a tree, links with a delay, which only root
     /// can make.
@@ -205,7 +208,9 @@ pub fn measure(
         }
         BenchName::FarmCost => farm::cost::measure(&yard()?, trial),
         BenchName::FarmSplit => farm::split::measure(&yard()?, trial),
-        BenchName::Cells => farm::cells::measure(&yard()?, trial, machine, options.svg.as_deref()),
+        BenchName::Cells => {
+            farm::cells::measure(&yard()?, trial, machine, options.svg.as_deref(), options.emulated)
+        }
         BenchName::Publish => debian::publish::measure(trial),
         BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),
         BenchName::Mirror => mirrors::measure(trial),

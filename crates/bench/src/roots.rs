@@ -102,7 +102,14 @@ impl RootsReport {
     /// The result for `kilnyard tune` to use later, or why there is none.
     pub fn kept(&self) -> std::result::Result<StoredAdvice, String> {
         let Advice { roots, reason } = self.advice.clone()?;
-        Ok(StoredAdvice { roots, reason, package: self.package.clone(), cells: 1, is_beyond_noise: true })
+        Ok(StoredAdvice {
+            roots,
+            reason,
+            package: self.package.clone(),
+            cells: 1,
+            machine_cores: None,
+            is_beyond_noise: true,
+        })
     }
 }
 

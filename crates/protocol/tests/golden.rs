@@ -83,6 +83,7 @@ fn root() -> RootOrder {
             version: "1".to_owned(),
             file: "one_1.deb".to_owned(),
             sha256: HASH.to_owned(),
+            is_signed: false,
         }],
         patches: vec![TreePatch {
             from: artifact(Media::Tree),

@@ -1,7 +1,8 @@
 //! QEMU: what it needs, and how it is started.
 
 use crate::machine::{Machine, Shape};
-use crate::{Architecture, Kernel, MachineError};
+use crate::{Kernel, MachineError, processor};
+use kilnyard_model::order::Processor;
 use kilnyard_root::IdMap;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -73,19 +74,16 @@ impl MissingRequirement {
     }
 }
 
-/// The first requirement for virtual machines that this machine does not meet; `None` if it meets all. Without an architecture,
+/// The first requirement for virtual machines that this machine does not meet; `None` if it meets all. Without a processor,
 /// they have that of this machine. `ids` are those of roots, if they are known already.
-pub fn missing_requirement(
-    architecture: Option<Architecture>,
-    ids: Option<&IdMap>,
-) -> Option<MissingRequirement> {
-    let Some(architecture) = architecture.or(Architecture::OWN) else {
+pub fn missing_requirement(processor: Option<Processor>, ids: Option<&IdMap>) -> Option<MissingRequirement> {
+    let Some(processor) = processor.or(Processor::OWN) else {
         return Some(MissingRequirement::Processor);
     };
     if ids.is_some_and(IdMap::has_one_id) {
         return Some(MissingRequirement::Ids);
     }
-    let (emulator, package) = architecture.emulator();
+    let (emulator, package) = processor::emulator(processor);
     // Debian 12 has virtiofsd in QEMU's package, later releases in one of its own.
     let programs = [
         (emulator, "runs virtual machines", package),
@@ -106,7 +104,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 /// # Errors
 /// What was found cannot be kept.
 pub fn accelerator(kernel: &Kernel, kernels: &Path) -> io::Result<Accelerator> {
-    if Some(kernel.architecture) != Architecture::OWN {
+    if Some(kernel.processor) != Processor::OWN {
         return Ok(Accelerator::Emulation);
     }
     let own = Path::new("/proc/sys/kernel/random/boot_id");
@@ -162,21 +160,21 @@ const NO_USER: u32 = 65_534;
 /// The command that runs a machine.
 pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
     let mebibytes = shape.memory_bytes.div_ceil(1 << 20);
-    let architecture = shape.kernel.architecture;
-    let mut command = Command::new(program(architecture.emulator().0)?);
-    let (machine, console) = match architecture {
-        Architecture::X86_64 => ("microvm,acpi=on,pcie=on,rtc=on", "ttyS0"),
-        Architecture::Aarch64 => ("virt,gic-version=3", "ttyAMA0"),
+    let processor = shape.kernel.processor;
+    let mut command = Command::new(program(processor::emulator(processor).0)?);
+    let (machine, console) = match processor {
+        Processor::X86_64 => ("microvm,acpi=on,pcie=on,rtc=on", "ttyS0"),
+        Processor::Aarch64 => ("virt,gic-version=3", "ttyAMA0"),
     };
-    let (accelerator, cpu) = match (shape.accelerator, architecture) {
+    let (accelerator, cpu) = match (shape.accelerator, processor) {
         (Accelerator::Kvm, _) => ("kvm", "host"),
-        (Accelerator::Emulation, Architecture::X86_64) => ("tcg", "max"),
+        (Accelerator::Emulation, Processor::X86_64) => ("tcg", "max"),
         // It runs 32-bit programs, unlike newer ones.
-        (Accelerator::Emulation, Architecture::Aarch64) => ("tcg", "cortex-a57"),
+        (Accelerator::Emulation, Processor::Aarch64) => ("tcg", "cortex-a57"),
     };
-    // What is measured at boot would take a while on an emulated processor.
-    let known = match (shape.accelerator, architecture) {
-        (Accelerator::Emulation, Architecture::X86_64) => " tsc_early_khz=2000000 lpj=8000000 no_timer_check",
+    // What is measured or tested at boot would take a while on an emulated processor.
+    let known = match (shape.accelerator, processor) {
+        (Accelerator::Emulation, Processor::X86_64) => " tsc_early_khz=2000000 lpj=8000000 no_timer_check",
         _ => "",
     };
     command
@@ -193,7 +191,10 @@ pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
             "-initrd",
             &format!("/dev/fd/{}", files.initial),
         ])
-        .args(["-append", &format!("console={console} quiet panic=-1 mitigations=off{known}")])
+        .args([
+            "-append",
+            &format!("console={console} quiet panic=-1 mitigations=off cryptomgr.notests{known}"),
+        ])
         .args(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=port,fd={}", files.port)])
         .args(["-device", "virtserialport,chardev=port,name=kilnyard"]);
     if let Some(share) = files.share {

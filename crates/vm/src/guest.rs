@@ -12,10 +12,10 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::system::{RebootCommand, reboot};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ fn live() -> io::Result<()> {
     let none = MountFlags::empty();
     mount("proc", "/proc", "proc", none, None)?;
     mount("sys", "/sys", "sysfs", none, None)?;
+    // Without it, emulated instructions are counted, but not named.
+    let _ = mount("tracing", "/sys/kernel/tracing", "tracefs", none, None);
     // The kernel may have mounted it.
     let _ = mount("dev", "/dev", "devtmpfs", none, None);
     raise_limits();
@@ -63,56 +65,58 @@ fn live() -> io::Result<()> {
         return frame::send(&mut *lock(&port), &ToHost::Failed(error.to_string()));
     }
     frame::send(&mut *lock(&port), &ToHost::Ready)?;
-    let (sender, tasks) = channel();
-    let (to_input, inputs) = channel();
+    let (sender, jobs) = channel();
     let cancel = Arc::new(AtomicBool::new(false));
     let to_cancel = cancel.clone();
-    std::thread::spawn(move || {
-        while let Ok(Frame::Message(message)) = frame::read(&mut from, frame::TO_GUEST_BYTES_MAX) {
-            match message {
-                ToGuest::Run(task) => {
-                    to_cancel.store(false, Ordering::Relaxed);
-                    if sender.send(Job::Run(task)).is_err() {
-                        break;
-                    }
-                }
-                ToGuest::Interact(interaction) => {
-                    if sender.send(Job::Interact(interaction)).is_err() {
-                        break;
-                    }
-                }
-                ToGuest::Cancel => to_cancel.store(true, Ordering::Relaxed),
-                ToGuest::Typed(bytes) => drop(to_input.send(Input::Typed(bytes))),
-                ToGuest::Resize(screen) => drop(to_input.send(Input::Resize(screen))),
-                ToGuest::Mount(_) => break,
-            }
-        }
-    });
-    work(&tasks, &inputs, &port, &cancel)
+    std::thread::spawn(move || pass_on(&mut from, &sender, &to_cancel));
+    work(&jobs, &port, &cancel)
 }
 
 /// What the host asks for.
 enum Job {
     Run(Box<Task>),
-    Interact(Box<Interaction>),
+    /// With what is typed from then on, which may be there before the command begins.
+    Interact(Box<Interaction>, Receiver<Input>),
+}
+
+/// Passes on the host's messages until it sends no more.
+fn pass_on(from: &mut impl Read, jobs: &Sender<Job>, cancel: &AtomicBool) {
+    let (mut to_command, _) = channel();
+    while let Ok(Frame::Message(message)) = frame::read(from, frame::TO_GUEST_BYTES_MAX) {
+        match message {
+            ToGuest::Run(task) => {
+                cancel.store(false, Ordering::Relaxed);
+                if jobs.send(Job::Run(task)).is_err() {
+                    break;
+                }
+            }
+            ToGuest::Interact(interaction) => {
+                let inputs;
+                (to_command, inputs) = channel();
+                if jobs.send(Job::Interact(interaction, inputs)).is_err() {
+                    break;
+                }
+            }
+            ToGuest::Cancel => cancel.store(true, Ordering::Relaxed),
+            // What comes too late for a command is for none.
+            ToGuest::Typed(bytes) => drop(to_command.send(Input::Typed(bytes))),
+            ToGuest::Resize(screen) => drop(to_command.send(Input::Resize(screen))),
+            ToGuest::Mount(_) => break,
+        }
+    }
 }
 
 fn lock(port: &Mutex<File>) -> std::sync::MutexGuard<'_, File> {
     port.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn work(
-    jobs: &Receiver<Job>,
-    inputs: &Receiver<Input>,
-    port: &Arc<Mutex<File>>,
-    cancel: &AtomicBool,
-) -> io::Result<()> {
+fn work(jobs: &Receiver<Job>, port: &Arc<Mutex<File>>, cancel: &AtomicBool) -> io::Result<()> {
     while let Ok(job) = jobs.recv() {
         let task = match job {
             Job::Run(task) => task,
-            Job::Interact(interaction) => {
+            Job::Interact(interaction, inputs) => {
                 make_mount_points(&interaction.sandbox)?;
-                let left = console::interact(&interaction, &Output(port.clone()), inputs);
+                let left = console::interact(&interaction, &Output(port.clone()), &inputs);
                 rustix::fs::sync();
                 let message = left.map_or_else(|error| ToHost::Failed(error.to_string()), ToHost::Left);
                 frame::send(&mut *lock(port), &message)?;
@@ -282,4 +286,39 @@ fn mount_all(Mounts { shared, disk }: &Mounts) -> io::Result<()> {
     // Without control groups, figures come from processes.
     let _ = mount("cgroup", "/sys/fs/cgroup", "cgroup2", none, None);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilnyard_root::IdMap;
+
+    #[test]
+    fn what_is_typed_before_a_command_begins_reaches_it() {
+        let (ids, _) = IdMap::of_this_user("root", 0);
+        let nothing = kilnyard_root::sandbox::Task::Remove(Vec::new());
+        let sandbox = Sandbox::of_machine(Path::new("/"), &ids, nothing);
+        let interact = || ToGuest::Interact(Box::new(Interaction { sandbox: sandbox.clone(), screen: None }));
+        let typed = |text: &str| ToGuest::Typed(text.as_bytes().to_vec());
+        let mut frames = Vec::new();
+        // Too early; for a command that ends without it, and for the next one, with the end of its input.
+        for message in [typed("early"), interact(), typed("one"), interact(), typed("two"), typed("")] {
+            frame::send(&mut frames, &message).unwrap();
+        }
+        let (sender, jobs) = channel();
+        pass_on(&mut &frames[..], &sender, &AtomicBool::new(false));
+        drop(sender);
+        let inputs = jobs.iter().map(|job| match job {
+            Job::Interact(_, inputs) => inputs
+                .iter()
+                .map(|input| match input {
+                    Input::Typed(bytes) => String::from_utf8(bytes).unwrap(),
+                    Input::Resize(_) => panic!("nothing was resized"),
+                })
+                .collect(),
+            Job::Run(_) => panic!("nothing was to run"),
+        });
+        let inputs: Vec<Vec<String>> = inputs.collect();
+        assert_eq!(inputs, [vec!["one".to_owned()], vec!["two".to_owned(), String::new()]]);
+    }
 }

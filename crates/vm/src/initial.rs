@@ -3,7 +3,8 @@
 //! Its form is "newc" (cpio(5), and the kernel's Documentation/driver-api/early-userspace/buffer-format.rst). It is not
 //! compressed: an emulated processor unpacks more slowly than it copies.
 
-use crate::{Architecture, Kernel};
+use crate::Kernel;
+use kilnyard_model::order::Processor;
 use object::Endianness;
 use object::elf::{FileHeader64, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -18,7 +19,7 @@ pub(crate) const PROGRAM: &str = "init";
 pub(crate) const MODULES: &str = "modules";
 /// Shows that process 1 is that of such a guest.
 pub(crate) const MARK: &str = "kilnyard-guest";
-/// The program for machines of another architecture, before its name.
+/// The program for machines with another processor, before its name.
 const GUEST: &str = "kilnyard-guest";
 /// The program of this process, even if its file was replaced.
 const OWN: &str = "/proc/self/exe";
@@ -33,7 +34,7 @@ const EXECUTABLE: u32 = 0o100_755;
 /// # Errors
 /// The program or a library cannot be read, or the file cannot be written.
 pub(crate) fn made(kernel: &Kernel, folder: &Path) -> io::Result<PathBuf> {
-    let program = Program::of(kernel.architecture, folder);
+    let program = Program::of(kernel.processor, folder);
     let facts = fs_err::metadata(program.path()).map_err(|error| program.lacking(error))?;
     let digest = kernel.digest.get(..16).unwrap_or_default();
     let version =
@@ -66,8 +67,8 @@ pub(crate) fn made(kernel: &Kernel, folder: &Path) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// It is missing, or is no program for such machines; the message says what to do.
-pub fn check_program(architecture: Architecture, kernels: &Path) -> io::Result<()> {
-    let program = Program::of(architecture, kernels);
+pub fn check_program(processor: Processor, kernels: &Path) -> io::Result<()> {
+    let program = Program::of(processor, kernels);
     let content = fs_err::read(program.path()).map_err(|error| program.lacking(error))?;
     loaded(&content).map(drop)
 }
@@ -76,16 +77,16 @@ pub fn check_program(architecture: Architecture, kernels: &Path) -> io::Result<(
 enum Program {
     /// This program.
     Own,
-    /// One for another architecture.
+    /// One for another processor.
     Other(PathBuf),
 }
 
 impl Program {
-    fn of(architecture: Architecture, folder: &Path) -> Program {
-        match Some(architecture) == Architecture::OWN {
+    fn of(processor: Processor, folder: &Path) -> Program {
+        match Some(processor) == Processor::OWN {
             true => Program::Own,
             false => {
-                let name = format!("{GUEST}-{architecture}");
+                let name = format!("{GUEST}-{processor}");
                 let kept = folder.join(&name);
                 // Beside this program is where an installation has it.
                 let beside = fs_err::read_link(OWN).ok().map(|own| own.with_file_name(&name));
@@ -167,10 +168,21 @@ fn loaded(program: &[u8]) -> io::Result<(Vec<u8>, Option<PathBuf>)> {
 fn libraries() -> io::Result<BTreeSet<PathBuf>> {
     let own = fs_err::read_link(OWN)?;
     let maps = fs_err::read_to_string("/proc/self/maps")?;
-    // Address, mode, offset, device, inode, and the path.
-    let paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
-    let files = paths.filter(|path| path.starts_with('/') && path.contains(".so")).map(PathBuf::from);
-    Ok(files.filter(|path| *path != own).collect())
+    Ok(libraries_in(&maps).filter(|path| *path != own).collect())
+}
+
+/// The libraries that a list of mappings (proc_pid_maps(5)) names. Other mapped files, such as tables and databases, are not executable,
+/// whatever their folders are called.
+fn libraries_in(maps: &str) -> impl Iterator<Item = PathBuf> {
+    maps.lines().filter_map(|line| {
+        // Address, mode, offset, device, inode, and the path.
+        let mut fields = line.split_whitespace();
+        let is_executable = fields.nth(1)?.contains('x');
+        let path = Path::new(fields.nth(3)?);
+        let name = path.file_name()?.to_str()?;
+        let is_library = path.is_absolute() && (name.ends_with(".so") || name.contains(".so."));
+        (is_executable && is_library).then(|| path.to_owned())
+    })
 }
 
 struct Archive<W: Write> {
@@ -229,6 +241,21 @@ impl<W: Write> Archive<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_libraries_are_copied() {
+        let maps = "\
+            7f00-7f10 r--p 00000000 fe:00 1 /usr/lib/libc.so.6\n\
+            7f10-7f20 r-xp 00001000 fe:00 1 /usr/lib/libc.so.6\n\
+            7f20-7f30 r-xp 00000000 fe:00 2 /usr/lib/ld.so\n\
+            7f30-7f40 rw-s 00000000 fe:00 3 /srv/y.so.d/state/kilnyard.db-shm\n\
+            7f40-7f50 rw-s 00000000 fe:00 4 /srv/y/roots/1.socket/table.so\n\
+            7f50-7f60 r-xp 00000000 fe:00 5 /srv/y.so.d/kilnyard\n\
+            7f60-7f70 rw-p 00000000 00:00 0 \n\
+            7f70-7f80 r-xp 00000000 00:00 0 [vdso]\n";
+        let found: Vec<PathBuf> = libraries_in(maps).collect();
+        assert_eq!(found, ["/usr/lib/libc.so.6", "/usr/lib/ld.so"].map(PathBuf::from));
+    }
 
     #[test]
     fn what_is_loaded_of_this_program_runs() {

@@ -1,6 +1,8 @@
 //! A kernel and its modules, from one of Debian's packages.
 
-use crate::Architecture;
+use crate::image;
+use crate::processor::of_packages;
+use kilnyard_model::order::Processor;
 use object::Endianness;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, SectionHeader};
@@ -15,8 +17,10 @@ use std::process::{Command, Stdio};
 /// The modules that a guest needs, if they are not built in. Those that they depend on come before them.
 const WANTED: [&str; 8] =
     ["virtio_pci", "virtio_console", "fuse", "virtiofs", "overlay", "virtio_net", "virtio_blk", "erofs"];
-/// The kind of folders of unpacked kernels; the first had no modules of networks, the second none of disks.
-const UNPACKED: &str = "-3";
+/// The kind of folders of unpacked kernels; the first had no modules of networks, the second none of disks, the third none that were compressed, and packed images.
+const UNPACKED: &str = "-4";
+/// The list of what is a module elsewhere.
+const BUILT_IN: &str = "built-in";
 /// The largest file of a package that is kept.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// How many seconds a download may take.
@@ -48,7 +52,7 @@ pub struct Kernel {
     /// The SHA-256 of its package.
     pub digest: String,
     /// The processor that it is for.
-    pub architecture: Architecture,
+    pub processor: Processor,
 }
 
 impl Kernel {
@@ -56,17 +60,14 @@ impl Kernel {
     ///
     /// # Errors
     /// The package cannot be read, or has no kernel that works here.
-    pub fn of_package(
-        package: &Path,
-        kernels: &Path,
-        architecture: Architecture,
-    ) -> Result<Kernel, KernelError> {
+    pub fn of_package(package: &Path, kernels: &Path, processor: Processor) -> Result<Kernel, KernelError> {
         let digest = digest(package)?;
         let folder = kernels.join(format!("{digest}{UNPACKED}"));
         if !folder.is_dir() {
             let part = kernels.join(format!("{digest}{PART}{}", std::process::id()));
             fs_err::create_dir_all(&part)?;
             unpack(package, &part)?;
+            unpack_image(&part.join("image"))?;
             match fs_err::rename(&part, &folder) {
                 // Another process was faster.
                 Err(_) if folder.is_dir() => fs_err::remove_dir_all(&part)?,
@@ -74,10 +75,16 @@ impl Kernel {
             }
         }
         let (image, modules) = (folder.join("image"), order(&folder.join("modules"))?);
-        let kernel = Kernel { image, modules, digest, architecture };
-        let is_there =
-            kernel.image.is_file() && kernel.modules.iter().any(|path| path.ends_with("virtiofs.ko"));
-        if is_there { Ok(kernel) } else { Err(KernelError::None(package.to_owned())) }
+        let kernel = Kernel { image, modules, digest, processor };
+        // Debian 13 has it built in.
+        let built_in = fs_err::read_to_string(folder.join(BUILT_IN)).unwrap_or_default();
+        let has_virtiofs = kernel.modules.iter().any(|path| path.ends_with("virtiofs.ko"))
+            || built_in.lines().any(|line| line.ends_with("/virtiofs.ko"));
+        if kernel.image.is_file() && has_virtiofs {
+            Ok(kernel)
+        } else {
+            Err(KernelError::None(package.to_owned()))
+        }
     }
 
     /// The newest of Debian's kernels for virtual machines, which apt downloads into a folder for kernels and verifies, unless
@@ -85,20 +92,20 @@ impl Kernel {
     ///
     /// # Errors
     /// apt is not there, or cannot download it.
-    pub fn downloaded(kernels: &Path, architecture: Architecture) -> Result<Kernel, KernelError> {
+    pub fn downloaded(kernels: &Path, processor: Processor) -> Result<Kernel, KernelError> {
         fs_err::create_dir_all(kernels)?;
-        if let Some(package) = newest(kernels, architecture)? {
-            return Kernel::of_package(&package, kernels, architecture);
+        if let Some(package) = newest(kernels, processor)? {
+            return Kernel::of_package(&package, kernels, processor);
         }
         let folder = tempfile::Builder::new().prefix("download").tempdir_in(kernels)?;
-        let apt = Apt::of(architecture, folder.path())?;
-        let suffix = format!("-cloud-{}", architecture.of_packages());
+        let apt = Apt::of(processor, folder.path())?;
+        let suffix = format!("-cloud-{}", of_packages(processor));
         let usual = format!("linux-image{suffix}");
         let all = output(apt.command("apt-cache").args(["depends", &usual]))?;
         let name = all
             .lines()
             .filter_map(|line| line.trim().strip_prefix("Depends: "))
-            // Of another architecture than the machine's, it is named with it.
+            // For another processor than the machine's, it is named with it.
             .map(|name| name.split(':').next().unwrap_or(name))
             .find(|name| name.starts_with("linux-image-") && name.ends_with(&suffix));
         let name = name.ok_or_else(|| {
@@ -110,24 +117,24 @@ impl Kernel {
                 .args([DOWNLOADED_WITHIN, "apt-get", "-q", "download", name])
                 .current_dir(folder.path()),
         )?;
-        let package = newest(folder.path(), architecture)?
+        let package = newest(folder.path(), processor)?
             .ok_or_else(|| KernelError::Program(format!("apt-get downloaded no {name}")))?;
         let kept = kernels.join(package.file_name().unwrap_or_default());
         fs_err::rename(&package, &kept)?;
-        Kernel::of_package(&kept, kernels, architecture)
+        Kernel::of_package(&kept, kernels, processor)
     }
 }
 
-/// How apt is called for packages of an architecture.
+/// How apt is called for packages for a processor.
 struct Apt(Option<PathBuf>);
 
 impl Apt {
-    /// As this machine has it; for another architecture with its own lists of packages, in a folder, from the same archives.
-    fn of(architecture: Architecture, folder: &Path) -> Result<Apt, KernelError> {
-        if Some(architecture) == Architecture::OWN {
+    /// As this machine has it; for another processor with its own lists of packages, in a folder, from the same archives.
+    fn of(processor: Processor, folder: &Path) -> Result<Apt, KernelError> {
+        if Some(processor) == Processor::OWN {
             return Ok(Apt(None));
         }
-        let name = architecture.of_packages();
+        let name = of_packages(processor);
         let state = folder.join("apt");
         fs_err::create_dir_all(state.join("lists/partial"))?;
         fs_err::create_dir_all(state.join("cache/archives/partial"))?;
@@ -153,9 +160,9 @@ impl Apt {
     }
 }
 
-/// The package for an architecture that comes last by its name.
-fn newest(folder: &Path, architecture: Architecture) -> io::Result<Option<PathBuf>> {
-    let suffix = format!("_{}.deb", architecture.of_packages());
+/// The package for a processor that comes last by its name.
+fn newest(folder: &Path, processor: Processor) -> io::Result<Option<PathBuf>> {
+    let suffix = format!("_{}.deb", of_packages(processor));
     let mut packages = Vec::new();
     for entry in fs_err::read_dir(folder)? {
         let path = entry?.path();
@@ -211,18 +218,41 @@ fn unpack(package: &Path, folder: &Path) -> Result<(), KernelError> {
             let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
                 continue;
             };
-            let to = match name.strip_suffix(".ko") {
-                Some(_) if is_of_guests(&path) => modules.join(&name),
-                None if name.starts_with("vmlinuz-") => folder.join("image"),
+            let content = entry.take(FILE_BYTES_MAX);
+            let (to, mut content): (PathBuf, Box<dyn Read>) = match name.split_once(".ko") {
+                Some((module, ending)) if is_of_guests(&path) => {
+                    let to = modules.join(format!("{module}.ko"));
+                    // Debian 13 has them compressed. The guest's process 1 loads them as they are.
+                    match ending {
+                        "" => (to, Box::new(content)),
+                        ".xz" => (to, Box::new(liblzma::read::XzDecoder::new(content))),
+                        ".zst" => (to, Box::new(zstd::stream::read::Decoder::new(content)?)),
+                        _ => continue,
+                    }
+                }
+                None if name == "modules.builtin" => (folder.join(BUILT_IN), Box::new(content)),
+                None if name.starts_with("vmlinuz-") => (folder.join("image"), Box::new(content)),
                 _ => continue,
             };
-            let mut file = File::create(&to)?;
-            io::copy(&mut entry.take(FILE_BYTES_MAX), &mut file)?;
+            let size = io::copy(&mut (&mut content).take(FILE_BYTES_MAX + 1), &mut File::create(&to)?)?;
+            if size > FILE_BYTES_MAX {
+                return Err(KernelError::Program(format!(
+                    "{name} unpacks to more than {FILE_BYTES_MAX} bytes"
+                )));
+            }
         }
     }
     match unpacking.wait()?.success() {
         true => Ok(()),
         false => Err(KernelError::Program(format!("dpkg-deb failed to read {}", package.display()))),
+    }
+}
+
+/// Takes a kernel out of the image that would unpack it in the guest.
+fn unpack_image(path: &Path) -> io::Result<()> {
+    match fs_err::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        image => image::unpacked(&image?).map_or(Ok(()), |kernel| fs_err::write(path, kernel)),
     }
 }
 
@@ -290,4 +320,66 @@ fn depends_of(module: &[u8]) -> Vec<String> {
         .filter(|name| !name.is_empty())
         .map(|name| String::from_utf8_lossy(name).replace('-', "_"))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compressed_modules_are_unpacked() {
+        if Command::new("dpkg-deb").arg("--version").output().is_err() {
+            println!("skipped: dpkg-deb is not installed");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, content: &[u8]| {
+            let path = folder.path().join("package").join(path);
+            fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+            fs_err::write(path, content).unwrap();
+        };
+        let mut by_xz = Vec::new();
+        liblzma::read::XzEncoder::new(&b"by xz"[..], 6).read_to_end(&mut by_xz).unwrap();
+        let by_zstd = zstd::encode_all(&b"by zstd"[..], 3).unwrap();
+        write(
+            "DEBIAN/control",
+            b"Package: linux-image-1-cloud-amd64\nVersion: 1\nArchitecture: amd64\nMaintainer: x <x@localhost>\nDescription: x\n",
+        );
+        write("boot/vmlinuz-1", b"image");
+        for (path, content) in [
+            ("usr/lib/modules/1/kernel/fs/fuse/virtiofs.ko.xz", &by_xz[..]),
+            ("usr/lib/modules/1/kernel/fs/fuse/fuse.ko.zst", &by_zstd),
+            ("usr/lib/modules/1/kernel/fs/overlayfs/overlay.ko", b"plain"),
+            ("usr/lib/modules/1/kernel/fs/erofs/erofs.ko.lz4", b"by something else"),
+        ] {
+            write(path, content);
+        }
+        let package = folder.path().join("linux-image-1-cloud-amd64_1_amd64.deb");
+        output(Command::new("dpkg-deb").arg("--build").arg(folder.path().join("package")).arg(&package))
+            .unwrap();
+        let kernel = Kernel::of_package(&package, &folder.path().join("kernels"), Processor::X86_64).unwrap();
+        assert_eq!(fs_err::read(&kernel.image).unwrap(), b"image");
+        let content = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, String::from_utf8(fs_err::read(path).unwrap()).unwrap())
+        };
+        let mut modules: Vec<_> = kernel.modules.iter().map(content).collect();
+        modules.sort();
+        let expected = [("fuse.ko", "by zstd"), ("overlay.ko", "plain"), ("virtiofs.ko", "by xz")];
+        assert_eq!(modules, expected.map(|(name, content)| (name.to_owned(), content.to_owned())));
+        // virtiofs may be built in.
+        fs_err::remove_file(folder.path().join("package/usr/lib/modules/1/kernel/fs/fuse/virtiofs.ko.xz"))
+            .unwrap();
+        let build = || {
+            output(Command::new("dpkg-deb").arg("--build").arg(folder.path().join("package")).arg(&package))
+                .unwrap();
+            Kernel::of_package(&package, &folder.path().join("kernels"), Processor::X86_64)
+        };
+        assert!(matches!(build(), Err(KernelError::None(_))));
+        write("usr/lib/modules/1/modules.builtin", b"kernel/fs/fuse/virtiofs.ko\n");
+        assert_eq!(build().unwrap().modules.len(), 2);
+        // One that is cut off is an error, not a module.
+        write("usr/lib/modules/1/kernel/fs/fuse/virtiofs.ko.xz", &by_xz[..by_xz.len() / 2]);
+        assert!(build().is_err());
+    }
 }

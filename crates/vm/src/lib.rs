@@ -14,25 +14,25 @@
 //!
 //! Invariant: QEMU and virtiofsd die with this process, and leave no file but those in the folder of the root.
 //!
-//! A machine of another architecture has `kilnyard-guest` as process 1, which does the same and is compiled for that architecture.
+//! A machine with another processor has `kilnyard-guest` as process 1, which does the same and is compiled for that processor.
 //!
 //! virtiofsd has to make files of all ids of a root. For an ordinary user, it and QEMU run in a user namespace with those ids.
 //! Layers may be an [`Image`] instead of folders: a read-only disk over NBD. Out of scope: disks that a guest writes to, whose
 //! files this machine would have to read by a file system of the guest.
 
-mod architecture;
 mod console;
 mod disk;
 mod emulator;
 mod frame;
 mod guest;
+mod image;
 mod initial;
 mod kernel;
 mod machine;
+mod processor;
 mod share;
 mod users;
 
-pub use architecture::Architecture;
 pub use console::{Console, become_console_if_asked};
 pub use disk::Image;
 pub use emulator::{Accelerator, MissingRequirement, accelerator, missing_requirement};

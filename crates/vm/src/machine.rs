@@ -3,8 +3,8 @@
 use crate::emulator::Descriptors;
 use crate::frame::{self, Frame, Mounts, Shared, Task, ToGuest, ToHost};
 use crate::users::Users;
-use crate::{Accelerator, Image, Kernel, disk, emulator, initial, share, users};
-use kilnyard_process::{CommandOutcome, End, Passed, Sample, Stalls, Traps, Watched};
+use crate::{Accelerator, Image, Kernel, disk, emulator, initial, processor, share, users};
+use kilnyard_process::{CommandOutcome, End, Instructions, Passed, Sample, Stalls, Traps, Watched};
 use kilnyard_root::{Access, Operation, Sandbox, View};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::getpid;
@@ -83,6 +83,7 @@ pub struct Machine {
     console: Arc<Mutex<Vec<u8>>>,
     mounts: Mounts,
     shape: Shape,
+    has_network: bool,
     jobserver: Option<PathBuf>,
     users: Option<Users>,
 }
@@ -103,7 +104,8 @@ impl Machine {
     ) -> Result<Machine, MachineError> {
         let began = Instant::now();
         let folder = &fs_err::canonicalize(folder)?;
-        let shared = shared_by(sandboxes, image)?;
+        let shared = shared_by(sandboxes, image.map(|image| image.at.as_path()))?;
+        let has_network = sandboxes.iter().any(|sandbox| sandbox.has_network);
         let initial = fs_err::canonicalize(initial::made(&shape.kernel, made)?)?;
         let users = Users::for_sandboxes(folder, sandboxes)?;
         let space = users.as_ref().map(Users::space);
@@ -124,7 +126,7 @@ impl Machine {
             port: of_guest.as_raw_fd(),
             share: share.as_ref().map(|(_, client)| client.as_raw_fd()),
             disk: disk.as_ref().map(|(_, client)| client.as_raw_fd()),
-            has_network: sandboxes.iter().any(|sandbox| sandbox.has_network),
+            has_network,
         };
         let inherited: Vec<i32> = [numbers.image, numbers.initial, numbers.port]
             .into_iter()
@@ -132,7 +134,7 @@ impl Machine {
             .chain(numbers.disk)
             .collect();
         let mut command = emulator::command(shape, &numbers).ok_or_else(|| {
-            io::Error::other(format!("{} is not installed", shape.kernel.architecture.emulator().0))
+            io::Error::other(format!("{} is not installed", processor::emulator(shape.kernel.processor).0))
         })?;
         command
             .current_dir("/")
@@ -189,6 +191,7 @@ impl Machine {
             console,
             mounts: Mounts { shared, disk: image.map(|image| image.at.clone()) },
             shape: shape.clone(),
+            has_network,
             jobserver: None,
             users,
         };
@@ -215,6 +218,17 @@ impl Machine {
     pub fn with_jobserver(mut self, path: Option<PathBuf>) -> Machine {
         self.jobserver = path;
         self
+    }
+
+    /// Whether a sandbox finds its folders, and the network that it is to have.
+    pub fn shows(&self, sandbox: &Sandbox) -> bool {
+        let covers = |wanted: &Shared| {
+            let mut shown = self.mounts.shared.iter();
+            shown
+                .any(|shown| wanted.path.starts_with(&shown.path) && (shown.is_written || !wanted.is_written))
+        };
+        let wanted = shared_by(&[sandbox], self.mounts.disk.as_deref());
+        sandbox.has_network == self.has_network && wanted.is_ok_and(|wanted| wanted.iter().all(covers))
     }
 
     /// A sandbox as the guest runs it.
@@ -336,7 +350,7 @@ fn cleaned(outcome: CommandOutcome, wall_seconds: f64, shape: &Shape) -> Command
     let texts = |all: Vec<String>| all.into_iter().take(ENTRIES_MAX).map(text).collect();
     let number = |value: u64| value.min(u64::from(u32::MAX));
     let bytes = |value: u64| value.min(1 << 50);
-    let stalls = outcome.stalls;
+    let (stalls, instructions) = (outcome.stalls, outcome.traps.instructions);
     let end = match outcome.end {
         // 128 and the number of a signal, at most.
         End::Exit(code) => End::Exit(code.clamp(0, 255)),
@@ -383,7 +397,15 @@ fn cleaned(outcome: CommandOutcome, wall_seconds: f64, shape: &Shape) -> Command
             .take(ENTRIES_MAX)
             .map(|(name, count)| (text(name), number(count)))
             .collect(),
-        traps: Traps { emulated: number(outcome.traps.emulated), unaligned: number(outcome.traps.unaligned) },
+        traps: Traps {
+            emulated: number(outcome.traps.emulated),
+            unaligned: number(outcome.traps.unaligned),
+            instructions: Instructions {
+                barriers: number(instructions.barriers),
+                setends: number(instructions.setends),
+                swaps: number(instructions.swaps),
+            },
+        },
         is_in_machine: true,
     }
 }
@@ -430,8 +452,8 @@ fn text(console: &Mutex<Vec<u8>>) -> String {
     String::from_utf8_lossy(&kept).chars().filter(|c| *c == '\n' || !c.is_control()).collect()
 }
 
-/// What the sandboxes read and write on this machine, without what the guest has on its disk.
-fn shared_by(sandboxes: &[&Sandbox], image: Option<&Image>) -> io::Result<Vec<Shared>> {
+/// What the sandboxes read and write on this machine, without what the guest has on its disk, which is mounted at this path.
+fn shared_by(sandboxes: &[&Sandbox], disk: Option<&Path>) -> io::Result<Vec<Shared>> {
     let mut paths: BTreeMap<PathBuf, bool> = BTreeMap::new();
     for sandbox in sandboxes {
         let View::Root(operations) = &sandbox.view else {
@@ -439,7 +461,7 @@ fn shared_by(sandboxes: &[&Sandbox], image: Option<&Image>) -> io::Result<Vec<Sh
         };
         let mut add = |path: &Path, is_written: bool| {
             let path = sandbox.folder.join(path);
-            if image.is_none_or(|image| !path.starts_with(&image.at)) {
+            if disk.is_none_or(|disk| !path.starts_with(disk)) {
                 *paths.entry(path).or_default() |= is_written;
             }
         };
@@ -461,5 +483,45 @@ fn shared_by(sandboxes: &[&Sandbox], image: Option<&Image>) -> io::Result<Vec<Sh
         let is_folder = fs_err::metadata(&path)?.is_dir();
         Ok(Shared { path, is_folder, is_written })
     };
-    paths.into_iter().map(shared).collect()
+    outermost(paths).into_iter().map(shared).collect()
+}
+
+/// Leaves out what another folder shows already: with a mount below it, that folder could not be mounted alone by a sandbox in the
+/// guest (mount_namespaces(7), restrictions on mount namespaces). The value says whether a path is written.
+fn outermost(paths: BTreeMap<PathBuf, bool>) -> Vec<(PathBuf, bool)> {
+    let mut kept: Vec<(PathBuf, bool)> = Vec::new();
+    // A folder precedes what is below it.
+    for (path, is_written) in paths {
+        let shows = |(outer, is_outer_written): &(PathBuf, bool)| {
+            path.starts_with(outer) && (*is_outer_written || !is_written)
+        };
+        if !kept.iter().any(shows) {
+            kept.push((path, is_written));
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_folder_shows_is_not_shared_again() {
+        let paths = [
+            ("/y/tools", false),
+            ("/y/tools/script/make", false),
+            ("/y/tools/pipe", true),
+            ("/y/tools2", false),
+            ("/y/roots/1", true),
+            ("/y/roots/1/inputs", false),
+        ];
+        let paths = paths.map(|(path, is_written)| (PathBuf::from(path), is_written));
+        let kept = outermost(paths.into());
+        let kept: Vec<(&str, bool)> =
+            kept.iter().map(|(path, is_written)| (path.to_str().unwrap(), *is_written)).collect();
+        let expected =
+            [("/y/roots/1", true), ("/y/tools", false), ("/y/tools/pipe", true), ("/y/tools2", false)];
+        assert_eq!(kept, expected);
+    }
 }

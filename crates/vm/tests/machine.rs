@@ -1,14 +1,13 @@
 //! Sandboxes in real virtual machines, with Debian's kernel. Roots use the machine's own `/usr`.
 
+use kilnyard_model::order::Processor;
 use kilnyard_process::{CommandOutcome, End, Limits, Passed, Watched, Writing};
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::{
     Access, Flushes, Form, IdMap, Making, Nesting, Operation, Place, RootPlan, SHARED, Sandbox, User, View,
     probe,
 };
-use kilnyard_vm::{
-    Accelerator, Architecture, Image, Kernel, Machine, Shape, accelerator, missing_requirement,
-};
+use kilnyard_vm::{Accelerator, Image, Kernel, Machine, Shape, accelerator, missing_requirement};
 use libtest_mimic::{Arguments, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -76,8 +75,8 @@ fn main() {
     let mut trials: Vec<Trial> = trials.into();
     // `soak/foreign` has what it needs.
     if let Some(root) = std::env::var_os(FOREIGN_VARIABLE).map(PathBuf::from) {
-        assert_eq!(missing_requirement(Some(Architecture::Aarch64), None), None);
-        trials.push(Trial::test("32_bit_programs_run_in_a_machine_of_another_architecture", move || {
+        assert_eq!(missing_requirement(Some(Processor::Aarch64), None), None);
+        trials.push(Trial::test("32_bit_programs_run_in_a_machine_with_another_processor", move || {
             foreign(&root);
             Ok(())
         }));
@@ -142,7 +141,7 @@ const LINKS: &str = "PATH=/usr/bin:/bin; cd /tmp; gcc -o all *.o && ./all && una
 
 /// Raspbian's case: 32-bit programs on a 64-bit kernel for ARM.
 fn foreign(root: &Path) {
-    let kernel = Kernel::downloaded(&kernels(), Architecture::Aarch64).unwrap();
+    let kernel = Kernel::downloaded(&kernels(), Processor::Aarch64).unwrap();
     let accelerator = accelerator(&kernel, &kernels()).unwrap();
     let shape = Shape { kernel, accelerator, cores: 1, memory_bytes: Shape::MEMORY_BYTES };
     let yard = Yard::new();
@@ -155,22 +154,29 @@ fn foreign(root: &Path) {
     assert!(plan.make(yard.folder.path(), &yard.ids).unwrap().is_none());
     let sandbox =
         |script: &str| Sandbox { view: View::Root(plan.entering(&[])), ..yard.sandbox(PLAIN, script) };
-    let (compile, link) = (sandbox(COMPILES_SIX), sandbox(LINKS));
+    let shared = [COMPILES_SIX, LINKS].map(sandbox);
+    let on_disk = shared.each_ref().map(|sandbox| yard.on_disk(root, sandbox));
+    let image = &on_disk[0].0;
     let folder = yard.folder.path().join("roots/foreign/machine");
-    for round in 0..4 {
+    for round in 0..2 * PAIRS {
         fs::create_dir(&folder).unwrap();
         let began = Instant::now();
+        let ([compile, link], image) = match round % 2 {
+            0 => (shared.each_ref(), None),
+            _ => (on_disk.each_ref().map(|(_, sandbox)| sandbox), Some(image)),
+        };
         let mut machine =
-            Machine::start(&shape, &kernels(), &folder, &[&compile, &link], None, BOOTS_WITHIN).unwrap();
+            Machine::start(&shape, &kernels(), &folder, &[compile, link], image, BOOTS_WITHIN).unwrap();
         let started = began.elapsed().as_secs_f64();
         let cancel = AtomicBool::new(false);
-        let (outcome, text) = run(&mut machine, &compile, wall(120.0), &cancel);
+        let (outcome, text) = run(&mut machine, compile, wall(120.0), &cancel);
         assert_eq!((outcome.end, text.as_str()), (End::Exit(0), ""));
         let compiled = began.elapsed().as_secs_f64();
-        let (outcome, text) = run(&mut machine, &link, wall(120.0), &cancel);
+        let (outcome, text) = run(&mut machine, link, wall(120.0), &cancel);
         assert_eq!((outcome.end, text.as_str()), (End::Exit(0), "aarch64\n1\n1\n"));
         drop(machine);
-        eprintln!("round {round}: started after {started:.1} s, six files compiled after {compiled:.1} s");
+        let how = if image.is_some() { "on a disk" } else { "shared" };
+        eprintln!("layers {how}: started after {started:.2} s, six files compiled after {compiled:.2} s");
         fs::remove_dir_all(&folder).unwrap();
     }
 }
@@ -178,7 +184,7 @@ fn foreign(root: &Path) {
 fn shape() -> Shape {
     static SHAPE: OnceLock<Shape> = OnceLock::new();
     let make = || {
-        let kernel = Kernel::downloaded(&kernels(), Architecture::OWN.unwrap()).unwrap();
+        let kernel = Kernel::downloaded(&kernels(), Processor::OWN.unwrap()).unwrap();
         let accelerator = accelerator(&kernel, &kernels()).unwrap();
         Shape { kernel, accelerator, cores: 1, memory_bytes: Shape::MEMORY_BYTES }
     };
@@ -525,6 +531,8 @@ fn network() {
     for has_network in [true, false] {
         let sandbox = Sandbox { has_network, ..yard.sandbox(PLAIN, &script) };
         let mut machine = yard.machine(&sandbox);
+        let other = Sandbox { has_network: !has_network, ..sandbox.clone() };
+        assert!(machine.shows(&sandbox) && !machine.shows(&other));
         let (outcome, text) = run(&mut machine, &sandbox, wall(60.0), &AtomicBool::new(false));
         assert_eq!(outcome.end, End::Exit(0), "{text}");
         assert_eq!(text.starts_with("reached\n"), has_network, "{text}");
@@ -537,6 +545,7 @@ fn jobserver() {
     let pipe = yard.folder.path().join("jobserver");
     assert!(Command::new("mkfifo").args(["-m", "666"]).arg(&pipe).status().unwrap().success());
     let script = "exec 3<> /etc/jobserver; echo $(timeout 5 head -c 1 <&3); timeout 2 head -c 1 <&3; echo $?; echo -n + >&3";
+    let plain = yard.sandbox(PLAIN, "echo plain");
     let mut sandbox = yard.sandbox(PLAIN, script);
     let View::Root(operations) = &mut sandbox.view else { unreachable!() };
     fs::write(yard.folder.path().join("base/etc/jobserver"), "").unwrap();
@@ -546,11 +555,19 @@ fn jobserver() {
     let folder = yard.folder.path().join("roots/1/machine");
     fs::create_dir(&folder).unwrap();
     let shape = Shape { cores: 2, ..shape() };
-    let machine = Machine::start(&shape, &kernels(), &folder, &[&sandbox], None, BOOTS_WITHIN).unwrap();
-    let mut machine = machine.with_jobserver(Some(pipe));
-    // One token: the first job needs none.
-    let (outcome, text) = run(&mut machine, &sandbox, wall(60.0), &AtomicBool::new(false));
-    assert_eq!((outcome.end, text.as_str()), (End::Exit(0), "+\n124\n"));
+    let start = |sandboxes: &[&Sandbox]| {
+        Machine::start(&shape, &kernels(), &folder, sandboxes, None, BOOTS_WITHIN).unwrap()
+    };
+    assert!(!start(&[&plain]).shows(&sandbox));
+    fs::remove_dir_all(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
+    let mut machine = start(&[&plain, &sandbox]).with_jobserver(Some(pipe));
+    // Commands follow each other: each finds one token, as the first job needs none.
+    for (sandbox, said) in [(&plain, "plain\n"), (&sandbox, "+\n124\n"), (&sandbox, "+\n124\n")] {
+        assert!(machine.shows(sandbox));
+        let (outcome, text) = run(&mut machine, sandbox, wall(60.0), &AtomicBool::new(false));
+        assert_eq!((outcome.end, text.as_str()), (End::Exit(0), said));
+    }
 }
 
 /// Machines that are started, and killed at moments spread over their lives.

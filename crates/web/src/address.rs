@@ -16,7 +16,7 @@ pub(crate) fn relative(path: &str) -> Option<String> {
 }
 
 /// A text as part of an address. Slashes stay.
-pub(crate) fn encoded(text: &str) -> String {
+pub fn encoded(text: &str) -> String {
     let mut target = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -39,6 +39,7 @@ mod timeline;
 mod words;
 mod write;
 
+pub use address::encoded;
 pub use drawing::{Anchor, Drawing};
 pub use error::WebError;
 pub use report::{

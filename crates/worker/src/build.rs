@@ -4,7 +4,7 @@ use crate::depends::{Purpose, Stacked};
 use crate::keep;
 use crate::runner::{BuildRoot, PlainRoot, Root, RunnerError, Running, Shown};
 use crate::verdict::{self, Network, Shortages};
-use crate::{Link, Local, Share, Worker};
+use crate::{Link, Local, Share, Unprovided, Worker};
 use kilnyard_artifacts::hash_of;
 use kilnyard_ecosystem::{LogExcerpt, Rules, find_excerpt};
 use kilnyard_mirror::{Sha256Hex, Wanted};
@@ -25,6 +25,9 @@ use std::time::Instant;
 
 /// Prefix of logs about installing the dependencies of tested outputs.
 const DEPENDS: &str = "depends-";
+/// How often the coordinator is asked about outputs whose test it does not know: with two in a row, it is replaced again
+/// meanwhile.
+const ANSWERS_MAX: u32 = 3;
 
 /// A build in progress.
 pub(crate) struct Performance<'a> {
@@ -457,19 +460,36 @@ impl<'a> Performance<'a> {
             true => Vec::new(),
             false => self.rules.read_outputs(&folder, bounds).map_err(|error| refused(error.to_string()))?,
         };
-        let built =
-            Built { build: self.lease.build, outputs: outputs.clone(), is_repeated: !prefix.is_empty() };
-        let answer = self.link.built(built, &folder).map_err(|error| machine(Stage::Collect, error))?;
+        let built = Built { build: self.lease.build, outputs, is_repeated: !prefix.is_empty() };
+        let mut answers = 1;
+        loop {
+            let answer = self.answered(&built, &folder)?;
+            let Test::Run(test) = &answer.test else { return Ok(answer) };
+            match self.link.provide_test(test) {
+                Ok(()) => return Ok(answer),
+                // The answer of a coordinator that has just taken over lets this build read it.
+                Err(Unprovided::Refused(_)) if answers < ANSWERS_MAX => answers += 1,
+                Err(Unprovided::Refused(error) | Unprovided::Failed(error)) => {
+                    return Err(machine(Stage::Collect, error));
+                }
+            }
+        }
+    }
+
+    /// Reports the outputs, which are in this folder, and keeps those that the answer names.
+    fn answered(&self, built: &Built, folder: &Path) -> Result<Answer, Failure> {
+        let answer = self.link.built(built, folder).map_err(|error| machine(Stage::Collect, error))?;
         if let Some(reason) = &answer.refused {
             let kind = match answer.requires {
                 Some(_) => FailureKind::Requirements,
                 None => FailureKind::Outputs,
             };
-            return Err(Failure { kind, ..refused(reason.clone()) });
+            return Err(Failure { kind, ..machine(Stage::Collect, reason.clone()) });
         }
         for output in &answer.outputs {
             // An answer may name only outputs that were read here, never another file of this machine.
-            if !outputs.iter().any(|read| (&read.file, &read.sha256) == (&output.file, &output.sha256)) {
+            let is_same = |read: &Output| (&read.file, &read.sha256) == (&output.file, &output.sha256);
+            if !built.outputs.iter().any(is_same) {
                 return Err(machine(
                     Stage::Collect,
                     format!("the answer keeps {}, which is not an output", output.file),
@@ -650,9 +670,11 @@ fn trapped(outcome: &CommandOutcome) -> Option<String> {
     let traps = outcome.traps;
     let rate = traps.emulated.saturating_add(traps.unaligned) as f64 / outcome.wall_seconds.max(0.1);
     (rate >= STALLING_TRAPS_PER_SECOND).then(|| {
+        let known = traps.instructions.to_string();
+        let known = if known.is_empty() { known } else { format!(" ({known})") };
         format!(
-            "{} instructions were emulated and {} accesses repeated by the kernel, {rate:.0} a second, each of which stalls other \
-             cores: kilnyard doctor says which setting of the kernel ends it; else the next build keeps to one core",
+            "{} instructions were emulated{known} and {} accesses repeated by the kernel, {rate:.0} a second, each of which stalls \
+             other cores: kilnyard doctor says which setting of the kernel ends it; else the next build keeps to one core",
             traps.emulated, traps.unaligned
         )
     })

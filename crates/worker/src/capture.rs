@@ -122,7 +122,7 @@ fn deliver(
         digests: Default::default(),
     };
     let built = Built { build: lease.build, outputs: vec![output.clone()], is_repeated: false };
-    link.built(built, folder.path()).map_err(|error| machine(Stage::Collect, error))?;
+    link.built(&built, folder.path()).map_err(|error| machine(Stage::Collect, error))?;
     // It is at the coordinator now.
     let _ = worker.distfiles.artifacts().remove(&sha256);
     Ok(vec![output])

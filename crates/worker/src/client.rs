@@ -12,17 +12,17 @@
 //!
 //! Invariant: when [`Client::run`] returns, no build is running.
 
-use crate::{Cores, InUse, Link, Share, Supply, Tenant, Worker, jobserver_path};
+use crate::{Cores, InUse, Link, Share, Supply, Tenant, Unprovided, Worker, jobserver_path};
 use kilnyard_agent::{Action, Agent, Event};
 use kilnyard_model::artifact::Checked;
 use kilnyard_model::attempt::Attempt;
-use kilnyard_model::order::Stage;
+use kilnyard_model::order::{Stage, TestOrder};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_process::jobserver::Style;
 use kilnyard_process::{now_seconds, pressure};
 use kilnyard_protocol::{
-    Answer, BuildResult, Built, Hello, Lease, Progress, Test, ToCoordinator, ToWorker, WireError, encode,
+    Answer, BuildResult, Built, Hello, Lease, Progress, ToCoordinator, ToWorker, WireError, encode,
     encode_as, open,
 };
 use kilnyard_schedule::{Pressure, Usage};
@@ -510,23 +510,23 @@ impl Link for OfBuild<'_> {
         let _ = self.sender.send(Incoming::Event(Box::new(event)));
     }
 
-    fn built(&self, built: Built, folder: &Path) -> Result<Answer, String> {
-        check(&built)?;
+    fn built(&self, built: &Built, folder: &Path) -> Result<Answer, String> {
+        check(built)?;
         let is_over = || "the connection to the coordinator was lost".to_owned();
-        let answer = loop {
-            self.supply.deliver(self.attempt, &built, folder, &self.cancel)?;
+        loop {
+            self.supply.deliver(self.attempt, built, folder, &self.cancel)?;
             let event = Event::Built { attempt: self.attempt, built: built.clone() };
             self.sender.send(Incoming::Event(Box::new(event))).map_err(|_| is_over())?;
             if let Reply::Answer(answer) = self.answered.recv().map_err(|_| is_over())? {
-                break answer;
+                return Ok(answer);
             }
-        };
-        if let Test::Run(test) = &answer.test {
-            let in_use = self.worker.using_for_test(test);
-            self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(in_use);
-            self.supply.provide_test(test, &self.cancel)?;
         }
-        Ok(answer)
+    }
+
+    fn provide_test(&self, test: &TestOrder) -> Result<(), Unprovided> {
+        let in_use = self.worker.using_for_test(test);
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner).push(in_use);
+        self.supply.provide_test(test, &self.cancel)
     }
 
     fn check(&self, sha256: &Sha256Hex) -> Result<Checked, String> {

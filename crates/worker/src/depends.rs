@@ -1,10 +1,10 @@
 //! Installs dependencies in a root: from existing layers, from new layers, and by the package manager for the rest.
 
 use crate::build::{Performance, machine, unmade, write_log};
-use crate::layers::{LayerSet, Layers, LayersInUse, SETS_STACKED_MAX, STACKED_MAX};
+use crate::layers::{LayerSet, Layers, LayersInUse, SETS_STACKED_MAX, STACKED_MAX, mergeable};
 use crate::runner::{LayeredRoot, PlainRoot, Root, RunnerError, Running, Shown};
 use crate::{Share, Silent, Worker};
-use kilnyard_ecosystem::{Layering, Manager, Part, Stack};
+use kilnyard_ecosystem::{CollectError, Layering, Manager, Part, Stack};
 use kilnyard_model::order::{Dependency, Input, RootOrder, Stage, StageOrder};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_process::{End, own_cpu_seconds};
@@ -132,7 +132,11 @@ impl Performance<'_> {
             said: String::new(),
             purpose,
         };
-        let outcome = making.make();
+        let is_in_machine = self.lease.order.terms.machine.is_some();
+        let outcome = making.make().and_then(|held| match is_in_machine {
+            true => making.merge_packages(),
+            false => Ok(held),
+        });
         let stacked = outcome.as_ref().map(|_| making.stacked());
         let (layers, failure) = (stacked.unwrap_or_default(), outcome.as_ref().err());
         let Making { root, mut said, .. } = making;
@@ -324,7 +328,8 @@ impl<'a> Making<'a> {
             };
             root.run(&running, &mut io::sink(), &mut |_| {}).end
         });
-        let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !root.has_written(&ALWAYS_WRITTEN);
+        let has_written = root.has_written(&ALWAYS_WRITTEN).unwrap_or(true);
+        let is_harmless = matches!(&outcome, Ok(End::Exit(0))) && !has_written;
         root.remove_at_once();
         match outcome? {
             End::Cancelled => Err(cancelled()),
@@ -382,6 +387,20 @@ impl<'a> Making<'a> {
         outcome
     }
 
+    /// The descriptions of the packages that are installed above the base.
+    fn descriptions_of_installed(&self, layering: &dyn Layering) -> Result<Vec<String>, CollectError> {
+        let installed = self.order.depends.iter().filter(|package| self.installed.contains(&package.sha256));
+        let described = |package: &Dependency| match self.layers().package(&package.sha256, self.base) {
+            Some(known) => Ok(known.description),
+            None => {
+                let input = self.order.inputs.iter().find(|input| input.name == package.file);
+                let missing = || CollectError(format!("{} is not among the inputs", package.name));
+                layering.describe(&self.performance.worker.file_of(input.ok_or_else(missing)?))
+            }
+        };
+        installed.map(described).collect()
+    }
+
     /// One round: installs the packages that only the package manager can install; if there are none, stacks layers.
     /// `None` if this made no progress.
     fn stack_up(
@@ -398,7 +417,8 @@ impl<'a> Making<'a> {
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
         let folders = self.folders();
         let below = Stack { layers: &folders, user_inside: &user_inside, group_inside: &group_inside };
-        let composition = match layering.compose(&below, &parts) {
+        let installed = || self.descriptions_of_installed(layering);
+        let composition = match layering.compose(&below, &installed, &parts) {
             Ok(composition) => composition,
             Err(error) => {
                 self.say(&format!("cannot use layers: {error}"));
@@ -407,12 +427,14 @@ impl<'a> Making<'a> {
         };
         let mut first: Vec<&Dependency> =
             packages.iter().filter(|package| !descriptions.contains_key(&package.sha256)).copied().collect();
-        for (place, reason) in &composition.by_manager {
+        // The last round has no layers left, and gives the reasons.
+        let is_later = layering.begins_with_layers() && !composition.layered.is_empty();
+        for (place, reason) in composition.by_manager.iter().filter(|_| !is_later) {
             let package = parts[*place].package;
             self.say(&format!("{} is left to the package manager: {reason}", package.name));
             first.push(package);
         }
-        if !first.is_empty() {
+        if !first.is_empty() && !layering.begins_with_layers() {
             return self.by_manager(first).map(Some);
         }
         let stacked: Vec<&Dependency> =
@@ -445,7 +467,7 @@ impl<'a> Making<'a> {
         match configured {
             Ok(()) => {
                 self.say(&format!("{} stacked and configured", stacked.len()));
-                self.keep(held).map(Some)
+                self.keep(held, &stacked).map(Some)
             }
             Err(failure) if failure.kind == FailureKind::Cancelled => Err(failure),
             Err(failure) => {
@@ -466,12 +488,26 @@ impl<'a> Making<'a> {
         Ok(merged)
     }
 
+    /// Merges layers of packages for a virtual machine, which asks this machine in each of them about every path that it lacks.
+    fn merge_packages(&mut self) -> Result<LayersInUse, Failure> {
+        let mut stack = Vec::new();
+        let before = std::mem::take(&mut self.stack);
+        for layers in mergeable(&before) {
+            match layers {
+                [layer] => stack.push(layer.clone()),
+                layers => stack.push(self.merge(layers)?),
+            }
+        }
+        self.stack = stack;
+        self.layers().hold(&self.stack).ok_or_else(gone)
+    }
+
     /// Installs packages, and the missing packages that they need, by the package manager.
     fn by_manager(&mut self, packages: Vec<&Dependency>) -> Result<LayersInUse, Failure> {
         let held = self.layers().hold(&self.stack);
         let held = held.ok_or_else(gone)?;
         self.install(&packages)?;
-        self.keep(held)
+        self.keep(held, &packages)
     }
 
     fn install(&mut self, packages: &[&Dependency]) -> Result<(), Failure> {
@@ -481,15 +517,15 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    /// Turns the written files into a layer, and puts the root on top of it.
-    fn keep(&mut self, held: LayersInUse) -> Result<LayersInUse, Failure> {
+    /// Turns the files written by commands that installed `given` into a layer, and puts the root on top of it.
+    fn keep(&mut self, held: LayersInUse, given: &[&Dependency]) -> Result<LayersInUse, Failure> {
         let upper = self.root.written().map_err(failed)?;
         let ids = &self.performance.worker.settings.ids;
         let (user_inside, group_inside) = (|id| ids.user_inside(id), |id| ids.group_inside(id));
         let folders: Vec<PathBuf> = std::iter::once(upper.clone()).chain(self.folders()).collect();
         let stack = Stack { layers: &folders, user_inside: &user_inside, group_inside: &group_inside };
         let missing = self.lacking();
-        let names = self.manager.installed(&stack, &missing).map_err(failed)?;
+        let names = self.manager.installed(&stack, given).map_err(failed)?;
         for package in missing.into_iter().filter(|package| names.contains(&package.name)) {
             self.missing.remove(&package.sha256);
             self.installed.insert(package.sha256.clone());

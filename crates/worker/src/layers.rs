@@ -500,6 +500,13 @@ impl Kind for Layers {
     }
 }
 
+/// Divides a stack into groups of layers that can be merged. Layers of single packages that follow each other are one: they delete no
+/// file of another layer.
+pub(crate) fn mergeable(stack: &[String]) -> impl Iterator<Item = &[String]> {
+    let is_of_package = |layer: &str| layer.starts_with("packages/");
+    stack.chunk_by(move |above, below| is_of_package(above) && is_of_package(below))
+}
+
 /// The name includes the base, since unpacking and trying out a package may give another result on another base.
 fn package_name(hash: &str, base: &[String]) -> String {
     let base = Sha256Hex::of(format!("{base:?}").as_bytes());
@@ -509,6 +516,15 @@ fn package_name(hash: &str, base: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_layers_of_packages_are_merged() {
+        let stack = ["sets/a", "packages/b", "packages/merged-c", "sets/d", "sets/e", "packages/f"];
+        let stack = stack.map(str::to_owned);
+        let groups: Vec<usize> = mergeable(&stack).map(<[String]>::len).collect();
+        assert_eq!(groups, [1, 2, 1, 1, 1]);
+        assert_eq!(mergeable(&[]).count(), 0);
+    }
     use kilnyard_root::Mapper;
 
     const HASHES: [&str; 3] = ["aa", "bb", "cc"];

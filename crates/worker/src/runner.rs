@@ -4,12 +4,9 @@
 //! The worker decides which commands run, in which order, and handles their outcome; it knows a root only through
 //! these methods.
 //!
-//! [`Sandboxed`](crate::sandboxed::Sandboxed) runs commands in namespaces of this machine. A virtual machine could be
-//! another runner, since no method promises that commands are processes of this machine, or that a root's files are
-//! in one of its folders while commands run. It would provide layers and folders of this machine by virtiofs or as
-//! block devices, send commands as frames to a process inside that runs them with `kilnyard_process`, pass on their
-//! output, and unpack files to be copied out into a folder next to the root. The jobserver is a pipe of this machine,
-//! whose tokens would be frames too; the CPU weight of a build would apply to the process of its virtual machine.
+//! [`Sandboxed`](crate::sandboxed::Sandboxed) runs commands in namespaces, of this machine or of a virtual one. Another runner
+//! could run them elsewhere, since no method promises that commands are processes of this machine, or that a root's files are in
+//! one of its folders while commands run: a method that reads or changes them may have to end a virtual machine first.
 //!
 //! Invariant: after [`Root::remove`] or [`Root::keep_as_failed`], and after this program ends for any reason, no
 //! process of a root runs.
@@ -204,7 +201,7 @@ pub(crate) trait LayeredRoot: Root {
     fn set_layers(&mut self, layers: &[String]) -> io::Result<()>;
 
     /// Whether anything was written outside these folders.
-    fn has_written(&self, but_below: &[&str]) -> bool;
+    fn has_written(&self, but_below: &[&str]) -> io::Result<bool>;
 
     /// The folder of written files on this machine, in the form and with the ids of a layer. The caller may move it
     /// away.

@@ -3,7 +3,7 @@
 
 use crate::apart::Apart;
 use crate::layers::{Image, Layers, OF_MACHINES};
-use crate::machines::{Machines, check};
+use crate::machines::{Machines, RootMachine, check};
 use crate::memory::{Memory, Reservation};
 use crate::remover::Remover;
 use crate::roots::{BuildFacts, Planned, RootResources, in_machine};
@@ -13,7 +13,7 @@ use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::{Input, InputText, MachineTerms, RootOrder};
 use kilnyard_process::{CommandOutcome, End, Sample, Watched, run_watched};
 use kilnyard_root::sandbox::RunError;
-use kilnyard_root::{Form, Nesting, SHARED, used_bytes};
+use kilnyard_root::{Form, Nesting, SHARED, Sandbox, used_bytes};
 use kilnyard_schedule::Files;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -41,9 +41,7 @@ struct SandboxedRoot {
     root: RootFolder,
     runner: Sandboxed,
     /// The virtual machine for its commands, if they do not run on this one.
-    machine: Option<MachineTerms>,
-    /// The layers that the machine has on a disk.
-    disk: Option<Arc<Image>>,
+    machine: Option<RootMachine>,
 }
 
 impl Sandboxed {
@@ -102,6 +100,16 @@ impl Sandboxed {
         self.memory.reserve(facts.wanted_memory(&|layer| self.memory.layer(&yard.join(layer)).bytes)?)
     }
 
+    fn root(
+        &self,
+        root: RootFolder,
+        machine: Option<MachineTerms>,
+        disk: Option<Arc<Image>>,
+    ) -> SandboxedRoot {
+        let machine = machine.map(|terms| RootMachine::new(self.machines.clone(), terms, disk));
+        SandboxedRoot { root, runner: self.clone(), machine }
+    }
+
     fn make(&self, wanted: &PlainRoot<'_>) -> Result<SandboxedRoot, RunnerError> {
         let Settings { yard, ids, roots, .. } = &*self.settings;
         let (making, disk) = match wanted.machine {
@@ -121,7 +129,7 @@ impl Sandboxed {
                 let _ = root.remove();
             })?,
         };
-        Ok(SandboxedRoot { root, runner: self.clone(), machine: wanted.machine, disk })
+        Ok(self.root(root, wanted.machine, disk))
     }
 }
 
@@ -153,7 +161,7 @@ impl Runner for Sandboxed {
         if let Some(path) = wanted.jobserver {
             root = root.with_jobserver(path, &order.clients);
         }
-        let root = SandboxedRoot { root, runner: self.clone(), machine, disk };
+        let root = self.root(root, machine, disk);
         if let Err(error) = tools::provide(yard, *jobserver, &order.clients) {
             // On a full disk, the remains would make the next attempt fail too.
             Box::new(root).remove();
@@ -207,24 +215,34 @@ impl Runner for Sandboxed {
     }
 }
 
+impl SandboxedRoot {
+    /// The root while no virtual machine writes to it.
+    ///
+    /// # Errors
+    /// A machine left something that cannot be used.
+    fn still(&self) -> io::Result<&RootFolder> {
+        self.machine.as_ref().map_or(Ok(()), |machine| machine.end(&self.root)).map(|()| &self.root)
+    }
+}
+
 impl Root for SandboxedRoot {
     fn provide(&self, inputs: &[Input], texts: &[InputText]) -> io::Result<()> {
-        self.root.provide(inputs, texts, &|input| self.runner.file_of(input))
+        self.still()?.provide(inputs, texts, &|input| self.runner.file_of(input))
     }
 
     fn provide_file(&self, name: &str, file: &Path) -> io::Result<()> {
-        self.root.provide_file(name, file)
+        self.still()?.provide_file(name, file)
     }
 
     fn bring_in(&self, name: &str, file: &Path) -> io::Result<()> {
-        let added = self.root.added();
+        let added = self.still()?.added();
         let target = added.join(name);
         fs_err::create_dir_all(target.parent().unwrap_or(&added))?;
         fs_err::copy(file, target).map(|_| ())
     }
 
     fn bring_out(&self, inside: &str) -> io::Result<PathBuf> {
-        self.root.written_without_links(inside)
+        self.still()?.written_without_links(inside)
     }
 
     fn run(
@@ -237,34 +255,40 @@ impl Root for SandboxedRoot {
         if let Err(error) = self.root.bound_writing(limits.written_bytes_max) {
             return CommandOutcome::of(End::SandboxFailed(error.to_string()));
         }
-        let mut sandbox = match running.sees_jobserver {
-            true => self.root.building_sandbox(command),
-            false => self.root.sandbox(command),
+        let sandbox = |sees_jobserver| {
+            let sandbox = match sees_jobserver {
+                true => self.root.building_sandbox(command),
+                false => self.root.sandbox(command),
+            };
+            Sandbox { has_network: running.has_network, ..sandbox }
         };
-        sandbox.has_network = running.has_network;
+        let own = sandbox(running.sees_jobserver);
         let writing = &self.root.writing(&self.runner.memory);
         let watched = Watched { limits, writing, cancel, membership };
-        match self.machine {
-            Some(terms) => {
-                let kind = (terms, self.disk.as_deref());
-                self.runner.machines.run(&self.root, kind, (&sandbox, watched), output, observe)
+        match &self.machine {
+            Some(machine) => {
+                // Commands of both kinds follow each other.
+                let other = sandbox(!running.sees_jobserver);
+                machine.run(&self.root, [&own, &other], watched, output, observe)
             }
-            None => run_watched(&sandbox, output, watched, observe),
+            None => run_watched(&own, output, watched, observe),
         }
     }
 
     fn work_bytes(&self, inside: &str) -> Option<u64> {
-        self.root.written_without_links(inside).ok().map(|folder| used_bytes(&folder))
+        let folder = self.still().and_then(|root| root.written_without_links(inside));
+        folder.ok().map(|folder| used_bytes(&folder))
     }
 
     fn rest_bytes(&self, work_bytes: Option<u64>) -> u64 {
         // A work folder on the disk is part of the root.
         let work_bytes = work_bytes.filter(|_| !self.root.has_separate_work_folder());
-        self.root.written_bytes().saturating_sub(work_bytes.unwrap_or(0))
+        let written_bytes = self.still().map_or(0, RootFolder::written_bytes);
+        written_bytes.saturating_sub(work_bytes.unwrap_or(0))
     }
 
     fn charged_bytes(&self) -> Result<u64, RunnerError> {
-        Ok(self.root.charged_bytes(&self.runner.memory)?)
+        Ok(self.still()?.charged_bytes(&self.runner.memory)?)
     }
 
     fn bounded_bytes(&self) -> Option<u64> {
@@ -288,7 +312,9 @@ impl Root for SandboxedRoot {
 
     fn keep_as_failed(self: Box<Self>, package: &str, order: &RootOrder) -> bool {
         // The failure matters more than keeping the root; the next start removes any remains.
-        let is_kept = self.root.keep_as_failed(package, order, self.runner.settings.failed_roots_max).is_ok();
+        let failed_roots_max = self.runner.settings.failed_roots_max;
+        let is_kept =
+            self.still().is_ok_and(|root| root.keep_as_failed(package, order, failed_roots_max).is_ok());
         if !is_kept {
             self.remove();
         }
@@ -296,11 +322,14 @@ impl Root for SandboxedRoot {
     }
 
     fn remove(self: Box<Self>) {
+        // Whatever a machine left is removed.
+        let _ = self.still();
         let SandboxedRoot { root, runner, .. } = *self;
         runner.remover.remove(root);
     }
 
     fn remove_at_once(self: Box<Self>) {
+        let _ = self.still();
         // The run ends with a list of everything that was set aside.
         let _ = self.root.remove_or_set_aside();
     }
@@ -308,18 +337,19 @@ impl Root for SandboxedRoot {
 
 impl LayeredRoot for SandboxedRoot {
     fn set_layers(&mut self, layers: &[String]) -> io::Result<()> {
+        self.still()?;
         self.root.set_layers(layers)
     }
 
-    fn has_written(&self, but_below: &[&str]) -> bool {
-        self.root.has_written(but_below)
+    fn has_written(&self, but_below: &[&str]) -> io::Result<bool> {
+        Ok(self.still()?.has_written(but_below))
     }
 
     fn written(&self) -> io::Result<PathBuf> {
-        Ok(self.root.upper())
+        Ok(self.still()?.upper())
     }
 
     fn start_over(&self) -> Result<(), RunnerError> {
-        Ok(self.root.start_over()?)
+        Ok(self.still()?.start_over()?)
     }
 }

@@ -1,5 +1,6 @@
 //! How files of a lease reach the worker, and files of a build the coordinator, if they do not share a folder.
 
+use crate::Unprovided;
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::Checked;
 use kilnyard_model::attempt::Attempt;
@@ -23,8 +24,8 @@ pub trait Supply: Sync {
     /// Brings everything that an announced lease names to this machine. Returns whether all of it is there.
     fn prepare(&self, lease: &Lease, cancel: &AtomicBool) -> bool;
 
-    /// Brings everything that a test names. An error is a sentence, and fails the build.
-    fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String>;
+    /// Brings everything that a test names.
+    fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), Unprovided>;
 
     /// The artifacts that this machine has from earlier builds, by hash; none if it shares the coordinator's.
     fn warm(&self) -> Vec<String>;
@@ -73,7 +74,7 @@ impl<Sign: Fn(&Lease, &[Output]) -> Option<Signed> + Sync> Supply for SharedFold
         true
     }
 
-    fn provide_test(&self, _: &TestOrder, _: &AtomicBool) -> Result<(), String> {
+    fn provide_test(&self, _: &TestOrder, _: &AtomicBool) -> Result<(), Unprovided> {
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use kilnyard_process::{LimitRules, LogLimits, read_log};
 use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, Test, decode, encode};
 use kilnyard_root::{IdMap, Making, Roots, probe};
 use kilnyard_schedule::Files;
-use kilnyard_worker::{BUILDER_ID, JobserverStyle, Link, Network, Settings, Share, Worker};
+use kilnyard_worker::{BUILDER_ID, JobserverStyle, Link, Network, Settings, Share, Unprovided, Worker};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -46,6 +46,10 @@ fn main() {
         trial("the_coordinator_decides_what_is_kept", the_coordinator_decides_what_is_kept),
         trial("an_answer_names_nothing_that_was_not_built", an_answer_names_nothing_else),
         trial("outputs_are_tested_as_the_answer_says", outputs_are_tested_as_the_answer_says),
+        trial(
+            "a_coordinator_that_does_not_know_a_test_answers_again",
+            a_coordinator_that_does_not_know_a_test,
+        ),
         trial("a_stage_that_fails_is_reported_with_its_line", a_stage_that_fails),
         trial("a_build_without_outputs_or_with_bad_ones_asks_nothing", bad_outputs),
         trial("two_builds_of_a_lease_are_compared", two_builds_are_compared),
@@ -190,10 +194,12 @@ impl Trying {
 }
 
 type Answering = dyn Fn(&Built) -> Result<Answer, String>;
+type Providing = dyn Fn(&TestOrder) -> Result<(), Unprovided>;
 
 /// The coordinator's end: always answers the same way, and records the messages.
 struct Recorded {
     answer: Box<Answering>,
+    provide: Box<Providing>,
     cancel: AtomicBool,
     cancels_in: Option<Stage>,
     built: RefCell<Vec<Built>>,
@@ -204,6 +210,7 @@ impl Recorded {
     fn answering(answer: impl Fn(&Built) -> Result<Answer, String> + 'static) -> Recorded {
         Recorded {
             answer: Box::new(answer),
+            provide: Box::new(|_| Ok(())),
             cancel: AtomicBool::new(false),
             cancels_in: None,
             built: RefCell::default(),
@@ -227,9 +234,13 @@ impl Link for Recorded {
         }
     }
 
-    fn built(&self, built: Built, _: &Path) -> Result<Answer, String> {
+    fn built(&self, built: &Built, _: &Path) -> Result<Answer, String> {
         self.built.borrow_mut().push(built.clone());
-        (self.answer)(&built)
+        (self.answer)(built)
+    }
+
+    fn provide_test(&self, test: &TestOrder) -> Result<(), Unprovided> {
+        (self.provide)(test)
     }
 
     fn check(&self, _: &Sha256Hex) -> Result<Checked, String> {
@@ -366,27 +377,58 @@ fn an_answer_names_nothing_else() -> Outcome {
     Ok(())
 }
 
+/// Keeps everything, and has it tested with this script.
+fn testing(script: &'static str) -> Recorded {
+    Recorded::answering(move |built| {
+        let output = &built.outputs[0];
+        let input = Input {
+            name: output.file.clone(),
+            sha256: output.sha256.clone(),
+            size_bytes: output.size_bytes,
+            urls: Vec::new(),
+        };
+        let commands = vec![command(Account::Root, script)];
+        let order = TestOrder {
+            root: lease("").order.root,
+            inputs: vec![input],
+            texts: Vec::new(),
+            stage: StageOrder { stage: Stage::Test, commands },
+        };
+        Ok(Answer { test: Test::Run(Box::new(order)), ..kept(built) })
+    })
+}
+
+fn a_coordinator_that_does_not_know_a_test() -> Outcome {
+    let trying = Trying::new();
+    let refusing = |times: u32| {
+        let (store, left) = (trying.store.clone(), Cell::new(times));
+        let provide = move |test: &TestOrder| {
+            let sha256 = Sha256Hex::parse(&test.inputs[0].sha256).unwrap();
+            assert!(store.contains(&sha256), "an output of this build has to be fetched");
+            if left.get() == 0 {
+                return Ok(());
+            }
+            left.set(left.get() - 1);
+            Err(Unprovided::Refused("no build of this worker names it".to_owned()))
+        };
+        Recorded { provide: Box::new(provide), ..testing("true") }
+    };
+    let link = refusing(2);
+    assert_eq!(trying.perform(&lease(PACK), &link).outcome.unwrap().len(), 1);
+    assert_eq!(link.built.borrow().len(), 3, "each refusal reports the outputs again");
+    let link = refusing(3);
+    let failure = failed(trying.perform(&lease(PACK), &link));
+    assert_eq!((failure.stage, failure.kind), (Stage::Collect, FailureKind::Machine));
+    assert_eq!((&*failure.message, link.built.borrow().len()), ("no build of this worker names it", 3));
+    let unreachable = |_: &TestOrder| Err(Unprovided::Failed("no connection".to_owned()));
+    let link = Recorded { provide: Box::new(unreachable), ..testing("true") };
+    let failure = failed(trying.perform(&lease(PACK), &link));
+    assert_eq!((&*failure.message, link.built.borrow().len()), ("no connection", 1));
+    Ok(())
+}
+
 fn outputs_are_tested_as_the_answer_says() -> Outcome {
     let trying = Trying::new();
-    let testing = |script: &'static str| {
-        Recorded::answering(move |built| {
-            let output = &built.outputs[0];
-            let input = Input {
-                name: output.file.clone(),
-                sha256: output.sha256.clone(),
-                size_bytes: output.size_bytes,
-                urls: Vec::new(),
-            };
-            let commands = vec![command(Account::Root, script)];
-            let order = TestOrder {
-                root: lease("").order.root,
-                inputs: vec![input],
-                texts: Vec::new(),
-                stage: StageOrder { stage: Stage::Test, commands },
-            };
-            Ok(Answer { test: Test::Run(Box::new(order)), ..kept(built) })
-        })
-    };
     let link = testing("dpkg-deb --field /kilnyard/inputs/one_1+bk1_all.deb Package");
     assert_eq!(trying.perform(&lease(PACK), &link).outcome.unwrap().len(), 1);
     assert_eq!(link.stages.borrow().last(), Some(&(Stage::Test, true)));

@@ -1,5 +1,6 @@
 //! The yard's set built by this machine as one, two and four cells: workers with processors of their own, as domains of a
-//! large machine. Roots are on the disk, in memory and on block devices.
+//! large machine. Roots are on the disk, in memory and on block devices; with KVM, builds also have virtual machines with the
+//! cores of their cell.
 //!
 //! Waits for the kernel's locks are counted by perf for the whole machine, where this user may do so (the tracepoint
 //! `lock:contention_begin`, from Linux 5.19 on).
@@ -16,6 +17,7 @@ use crate::roots::StoredAdvice;
 use crate::roots::chart::{Bar, Chart, Group, draw};
 use crate::yard::Yard;
 use kilnyard_root::{Backend, FileSystem, Roots, Scratch, Server, block};
+use kilnyard_worker::{Accelerator, accelerator_of};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, json};
 use std::path::Path;
@@ -26,12 +28,15 @@ const CELLS: [usize; 3] = [1, 2, 4];
 const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 /// How roots are made: as `kilnyard worker --roots` has it, and in tables.
 const ROOTS: [(&str, &str); 3] = [("overlay", "disk"), ("memory", "memory"), ("block", "block device")];
+/// Builds in virtual machines, whose roots are on the disk.
+const MACHINES: (&str, &str) = ("vm", "virtual machines");
 /// A way is recommended if it takes at most this part of the time of one cell with roots on the disk.
 const WORTH: f64 = 0.95;
 
 /// A way to divide the machine.
 struct Way {
     cells: usize,
+    /// One of [`ROOTS`], or that of [`MACHINES`].
     roots: &'static str,
     label: String,
     wall: Vec<f64>,
@@ -40,8 +45,15 @@ struct Way {
     waits: Vec<f64>,
 }
 
-/// Measures the ways in turn, round by round.
-pub fn measure(yard: &Yard, trial: &Trial<'_>, machine: &Machine, svg: Option<&Path>) -> Result<Report> {
+/// Measures the ways in turn, round by round. With `is_emulated`, virtual machines are measured even if their instructions are
+/// emulated here.
+pub fn measure(
+    yard: &Yard,
+    trial: &Trial<'_>,
+    machine: &Machine,
+    svg: Option<&Path>,
+    is_emulated: bool,
+) -> Result<Report> {
     let all = processors()?;
     let subject = Subject::prepare(yard, trial)?;
     let mut notes =
@@ -49,10 +61,28 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>, machine: &Machine, svg: Option<&P
     let lack = block::missing_requirement(Server::Kilnyard, FileSystem::Ext4);
     notes.extend(lack.as_ref().map(|lack| format!("skipped: roots on block devices: {lack}")));
     let roots = ROOTS.into_iter().filter(|(way, _)| *way != "block" || lack.is_none());
+    let has_machines = match accelerator_of(&subject.own.folder) {
+        Ok(accelerator) if is_emulated || accelerator == Accelerator::Kvm => true,
+        Ok(_) => {
+            notes.push(
+                "skipped: virtual machines: KVM does not work here; --emulated measures them".to_owned(),
+            );
+            false
+        }
+        Err(error) => {
+            notes.push(format!("skipped: virtual machines: {error}"));
+            false
+        }
+    };
+    let roots = roots.chain(has_machines.then_some(MACHINES));
     let way = |(roots, name): (&'static str, &str), cells: usize| Way {
         cells,
         roots,
-        label: format!("{cells} cell{}, roots: {name}", if cells == 1 { "" } else { "s" }),
+        label: format!(
+            "{cells} cell{}, {}{name}",
+            if cells == 1 { "" } else { "s" },
+            if roots == MACHINES.0 { "" } else { "roots: " }
+        ),
         wall: Vec::new(),
         user: Vec::new(),
         system: Vec::new(),
@@ -74,7 +104,10 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>, machine: &Machine, svg: Option<&P
             trial.say(format_args!("round {round} of {}: {}", trial.pairs, way.label));
             let before = children_user_and_system_seconds();
             let waits = if has_waits { Waits::start(&subject.own.folder).ok() } else { None };
-            let taken = subject.by(&places(way.cells, &all, way.roots))?;
+            let is_in_machines = way.is_in_machines();
+            subject.in_machines(is_in_machines.then(|| cores_of(way.cells, &all)))?;
+            let roots = if is_in_machines { ROOTS[0].0 } else { way.roots };
+            let taken = subject.by(&places(way.cells, &all, roots))?;
             let waits = waits.and_then(Waits::end);
             let after = children_user_and_system_seconds();
             way.wall.push(taken.makespan_seconds);
@@ -97,6 +130,7 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>, machine: &Machine, svg: Option<&P
             ),
             package: format!("{} packages", subject.packages.len()),
             cells: way.cells,
+            machine_cores: way.is_in_machines().then(|| cores_of(way.cells, &all)),
             is_beyond_noise: true,
         }
         .keep(yard)?;
@@ -106,8 +140,13 @@ pub fn measure(yard: &Yard, trial: &Trial<'_>, machine: &Machine, svg: Option<&P
 }
 
 impl Way {
+    fn is_in_machines(&self) -> bool {
+        self.roots == MACHINES.0
+    }
+
     /// The same as the table `[root]` has it.
     fn roots(&self, usual: Roots) -> Roots {
+        // Machines have roots on the disk.
         let (backend, scratch) = match self.roots {
             "memory" => (Backend::Overlay, Scratch::Memory),
             "block" => (Backend::Block, Scratch::Disk),
@@ -119,9 +158,14 @@ impl Way {
 
 /// Cells with the same number of processors each; they share some if there are too few.
 fn places(cells: usize, all: &[usize], roots: &'static str) -> Vec<Place> {
-    let own = (all.len() / cells).max(1);
+    let own = cores_of(cells, all) as usize;
     let of = |cell: usize| (0..own).map(|number| all[(cell * own + number) % all.len()]).collect();
     (0..cells).map(|cell| Place { name: NAMES[cell], processors: of(cell), roots }).collect()
+}
+
+/// The processors of each cell.
+fn cores_of(cells: usize, all: &[usize]) -> u32 {
+    (all.len() / cells).max(1) as u32
 }
 
 fn report(packages: &[String], ways: &[Way], notes: Vec<String>) -> Report {

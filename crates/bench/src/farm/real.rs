@@ -9,18 +9,21 @@
 
 use super::processes::{Door, Ending, Running, build_failed, start, until};
 use crate::child::{children_cpu_seconds, this_program_alone};
+use crate::config::edit::{self, OnConflict, Setting};
 use crate::demo::link_files;
 use crate::error::{Context, Error, Kind, Result};
 use crate::scratch::Scratch;
-use crate::yard::{Lock, Yard, store_error};
+use crate::yard::{CONFIG, Lock, Yard, store_error};
 use crate::{Trial, interrupt};
 use kilnyard_farm::identity::Identity;
 use kilnyard_farm::roster::{Roster, Terms};
-use kilnyard_worker::ARCHIVES;
+use kilnyard_worker::{ARCHIVES, KERNELS};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
+
+const READ: &str = "read the configuration of the benchmark's yard";
 
 /// A yard whose set is built again and again.
 pub struct Subject {
@@ -28,6 +31,8 @@ pub struct Subject {
     pub own: Yard,
     /// The packages of its set.
     pub packages: Vec<String>,
+    /// Its configuration, as it was.
+    config: String,
     // Removed last.
     _scratch: Scratch,
     _lock: Lock,
@@ -73,7 +78,8 @@ impl Subject {
         link_files(&yard.path("distfiles"), &own.path("distfiles"))?;
         // Workers get the base root from its archive.
         link_files(&yard.path(ARCHIVES), &own.path(ARCHIVES))?;
-        let mut subject = Subject { own, packages: Vec::new(), _scratch: scratch, _lock: lock };
+        let config = fs_err::read_to_string(own.path(CONFIG)).context(Kind::Machine, READ)?;
+        let mut subject = Subject { own, packages: Vec::new(), config, _scratch: scratch, _lock: lock };
         trial.say("a first run fetches what is missing; it is not counted");
         subject.alone()?;
         let built: BTreeSet<String> =
@@ -83,6 +89,20 @@ impl Subject {
             true => Err(Error::usage("the set of this yard has no packages to build")),
             false => Ok(subject),
         }
+    }
+
+    /// Lets later runs build in virtual machines of this many cores, or as the yard does.
+    pub fn in_machines(&self, cores: Option<u32>) -> Result<()> {
+        let failed = "change the configuration of the benchmark's yard";
+        let text = match cores {
+            Some(cores) => {
+                let settings = [("machine", Setting::Text("vm")), ("cores", Setting::Number(cores))];
+                let edited = edit::set(&self.config, "root", &settings, OnConflict::Replace);
+                edited.map_err(|refusal| Error::usage(format!("failed to {failed}: {refusal}")))?.text
+            }
+            None => self.config.clone(),
+        };
+        fs_err::write(self.own.path(CONFIG), text).context(Kind::Machine, failed)
     }
 
     /// Builds on this machine, without a farm.
@@ -135,7 +155,11 @@ impl Subject {
         let folder: PathBuf = self.own.path("workers").join(place.name);
         let mut command = this_program_alone(&["worker", "--join", url, "--name", place.name, "--folder"]);
         command.arg(folder.join("worker"));
-        if !folder.exists() {
+        let kernels = self.own.path(KERNELS);
+        if kernels.exists() && !folder.join("worker").join(KERNELS).exists() {
+            link_files(&kernels, &folder.join("worker").join(KERNELS))?;
+        }
+        if !folder.join("token").exists() {
             fs_err::create_dir_all(&folder).context(Kind::Machine, failed)?;
             let token = folder.join("token");
             fs_err::write(&token, self.token()?).context(Kind::Machine, failed)?;

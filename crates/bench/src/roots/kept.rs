@@ -21,6 +21,9 @@ pub struct StoredAdvice {
     /// The number of cells to divide the machine into: workers with processors of their own. One is the machine as it is.
     #[serde(default = "one")]
     pub cells: usize,
+    /// The cores of the virtual machine that each build gets; absent if builds have none.
+    #[serde(default)]
+    pub machine_cores: Option<u32>,
     /// Always true. Files of earlier versions, whose recommendations did not have to exceed noise, lack this field and
     /// are ignored.
     pub is_beyond_noise: bool,

@@ -20,7 +20,7 @@ use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::Against;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{EventKind, ForcedRun, Note, Number, RunState, Store};
+use kilnyard_store::{EventKind, ForcedRun, Note, Number, Plan, RunState, Store};
 use kilnyard_yard::notify::Notifier;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::revoked::{self, Revoked};
@@ -128,6 +128,30 @@ fn check_farm(yard: &Yard) -> Result<()> {
     Ok(())
 }
 
+/// Names packages of a plan that are to be built in virtual machines of this machine, which has none, and what helps.
+fn warn_of_machines(yard: &Yard, plan: &Plan) {
+    let tables = &yard.config.tables;
+    if !tables.has_machines() {
+        return;
+    }
+    let Some((reason, package)) = kilnyard_worker::missing_machine(None, Some(&yard.ids())) else { return };
+    let is_meant = |name: &str| tables.settings_of(name).terms.machine.is_some_and(|one| !one.is_optional);
+    let open = plan.packages.iter().map(|row| &row.package);
+    let open = open.filter(|row| matches!(row.state, PackageState::Waiting | PackageState::Ready));
+    let names: Vec<&str> = open.map(|row| row.name.as_str()).filter(|name| is_meant(name)).collect();
+    if !names.is_empty() {
+        let shown = names.iter().take(SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
+        let more = names.len().checked_sub(SHOWN_MAX + 1).map(|more| format!(" and {} more", more + 1));
+        say!(
+            "warning: not to be built in a virtual machine here: {shown}{}: {reason}",
+            more.unwrap_or_default()
+        );
+        if let Some(package) = package {
+            say!("try: {}", Remedy::packages(&[package]));
+        }
+    }
+}
+
 /// Packages that are out of date after a first pass, and have outputs or waited for this one.
 fn second_pass(yard: &Yard, waiting: &HashSet<String>) -> Result<Vec<String>> {
     let mut store = yard.store()?;
@@ -232,8 +256,9 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     if let Some(more) = planned.plan.remarks.len().checked_sub(REMARKS_MAX + 1) {
         say(&format!("and {} more notes", more + 1));
     }
-    if options.elsewhere {
-        check_farm(yard)?;
+    match options.elsewhere {
+        true => check_farm(yard)?,
+        false => warn_of_machines(yard, &planned.plan),
     }
     let run_options = Options {
         forced,

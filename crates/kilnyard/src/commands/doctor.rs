@@ -9,11 +9,12 @@ use crate::yard::{CONFIG, Yard, own_ids, user_name};
 use crate::{signals, words};
 use kilnyard_family::FAMILIES;
 use kilnyard_hazard::{Emulation, Mode};
+use kilnyard_model::order::Processor;
 use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Mechanism, Weights};
 use kilnyard_root::sandbox::{Need, RunError};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
-use kilnyard_vm::{Architecture, Kernel, accelerator, missing_requirement};
+use kilnyard_vm::{Kernel, accelerator, missing_requirement};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::host;
 use kilnyard_yard::remedy::Remedy;
@@ -216,30 +217,25 @@ fn emulation() -> Option<Finding> {
 /// Whether builds can run in virtual machines.
 fn virtual_machines(yard: &Yard) -> Finding {
     const NAME: &str = "virtual machines";
-    let processor = yard.config.family.processor();
-    let architecture = match processor {
-        Some(processor) => Some(kilnyard_worker::architecture_of(processor)),
-        None => Architecture::OWN,
-    };
-    if let Some(lack) = missing_requirement(architecture, Some(&yard.ids())) {
+    let foreign = yard.config.family.processor();
+    let processor = foreign.or(Processor::OWN);
+    if let Some(lack) = missing_requirement(processor, Some(&yard.ids())) {
         return Finding {
             packages: lack.package().into_iter().collect(),
             ..Finding::new(NAME, false, lack.to_string())
         };
     }
     let kernels = yard.path(kilnyard_worker::KERNELS);
-    let found = architecture
+    let found = processor
         .ok_or_else(|| "no virtual machine can have this processor".to_owned())
-        .and_then(|architecture| {
-            kilnyard_vm::check_program(architecture, &kernels).map_err(|error| error.to_string())?;
-            Kernel::downloaded(&kernels, architecture).map_err(|error| error.to_string())
+        .and_then(|processor| {
+            kilnyard_vm::check_program(processor, &kernels).map_err(|error| error.to_string())?;
+            Kernel::downloaded(&kernels, processor).map_err(|error| error.to_string())
         })
         .and_then(|kernel| accelerator(&kernel, &kernels).map_err(|error| error.to_string()));
     match found {
         Ok(accelerator) => {
-            let kernel = processor
-                .and(architecture)
-                .map_or("a kernel".to_owned(), |one| format!("a kernel for {one}"));
+            let kernel = foreign.map_or("a kernel".to_owned(), |one| format!("a kernel for {one}"));
             Finding::new(NAME, true, format!("{kernel} boots by {accelerator}"))
         }
         Err(error) => Finding::new(NAME, false, error),

@@ -10,6 +10,7 @@ use crate::yard::{Yard, bring_log, store_error};
 use kilnyard_ecosystem::find_excerpt;
 use kilnyard_model::foreign;
 use kilnyard_model::order::Stage;
+use kilnyard_store::BuildRow;
 use kilnyard_yard::facts::logs::{Found, log_of};
 use kilnyard_yard::remedy::Remedy;
 use std::io::{IsTerminal, Write};
@@ -18,14 +19,21 @@ use std::process::{Command, ExitCode, Stdio};
 
 pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     let store = yard.store()?;
-    let wanted = options.stage.as_deref().map(|name| {
-        Stage::parse(name).ok_or_else(|| {
-            let known = Stage::ALL.map(Stage::as_str).join(", ");
-            Error::usage(format!("{name} is not a stage")).hint(format!("one of: {known}"))
+    let builds = store.builds_of(&options.package, 5).map_err(store_error)?;
+    // Other families have other stages.
+    let named: Vec<&str> = Stage::ALL
+        .into_iter()
+        .filter(|stage| {
+            let is_there = |build: &BuildRow| build.stages.iter().any(|result| result.stage == *stage);
+            builds.is_empty() || builds.iter().any(is_there)
         })
+        .map(Stage::as_str)
+        .collect();
+    let named = format!("one of: {}", named.join(", "));
+    let wanted = options.stage.as_deref().map(|name| {
+        Stage::parse(name).ok_or_else(|| Error::usage(format!("{name} is not a stage")).hint(named.as_str()))
     });
     let wanted = wanted.transpose()?;
-    let builds = store.builds_of(&options.package, 5).map_err(store_error)?;
     if builds.is_empty() {
         return Err(match store.planned(&options.package).map_err(store_error)? {
             Some(_) => Error::usage(format!("{} has not been built yet", options.package))
@@ -41,7 +49,7 @@ pub fn run(yard: &Yard, options: &cli::Log) -> Result<ExitCode> {
     let (build, Found { relative, sha256, .. }) = builds
         .iter()
         .find_map(|build| Some((build, log_of(yard, build, wanted)?)))
-        .ok_or_else(|| Error::usage(format!("{} has no such log", options.package)))?;
+        .ok_or_else(|| Error::usage(format!("{} has no such log", options.package)).hint(named.as_str()))?;
     let path = yard.path(&relative);
     if let Some(sha256) = sha256
         && let Err(error) = bring_log(yard, &path, &sha256)

@@ -5,7 +5,7 @@
 
 use super::{bench, print, print_json};
 use crate::cli;
-use crate::config::edit::{self, OnConflict, Refusal};
+use crate::config::edit::{self, OnConflict, Refusal, Setting};
 use crate::error::{Context, Error, Kind, Result};
 use crate::signals;
 use crate::yard::{CONFIG, Yard};
@@ -35,7 +35,7 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
     };
     let failed = format!("read {}", path.display());
     let before = fs_err::read_to_string(&path).context(Kind::Usage, failed)?;
-    let lines = roots::lines(kept.roots);
+    let lines = lines(&kept);
     let otherwise = if options.force { OnConflict::Replace } else { OnConflict::Refuse };
     let edited = edit::set(&before, "root", &lines, otherwise);
     let edited = edited.map_err(|refusal| refused(refusal, &kept, yard))?;
@@ -49,6 +49,7 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
             "reason": kept.reason,
             "measured_with": kept.package,
             "cells": kept.cells,
+            "machine_cores": kept.machine_cores,
             "is_changed": is_changed,
             "is_written": is_changed && !options.dry_run,
             "difference": edited.changes,
@@ -62,6 +63,14 @@ pub fn run(yard: &Yard, options: &cli::Tune) -> Result<ExitCode> {
         (true, false) => difference,
     };
     print(&format!("{head}{what}{}", cells(kept.cells)))
+}
+
+/// What is written to the table `root`.
+fn lines(kept: &StoredAdvice) -> Vec<(&'static str, Setting<'static>)> {
+    let roots = roots::lines(kept.roots).into_iter().map(|(key, value)| (key, Setting::Text(value)));
+    let machines =
+        kept.machine_cores.map(|cores| [("machine", Setting::Text("vm")), ("cores", Setting::Number(cores))]);
+    roots.chain(machines.into_iter().flatten()).collect()
 }
 
 /// How a machine is divided into cells.
@@ -90,8 +99,7 @@ fn refused(refusal: Refusal, kept: &StoredAdvice, yard: &Yard) -> Error {
     let path = yard.path(CONFIG);
     let mut error = Error::usage(format!("{} was not changed", path.display()));
     error.causes.push(refusal.to_string());
-    let lines: Vec<String> =
-        roots::lines(kept.roots).iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
+    let lines: Vec<String> = lines(kept).into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
     let by_hand = format!("add these lines under [root] yourself: {}", lines.join("; "));
     match refusal {
         Refusal::OtherValue { .. } => {

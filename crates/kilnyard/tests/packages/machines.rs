@@ -1,6 +1,6 @@
 //! Packages built in virtual machines.
 
-use crate::fixtures::{Packages, Shared, Trial, good, processes, slow};
+use crate::fixtures::{Fixture, Packages, Shared, Trial, good, processes, slow};
 use crate::support::program;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -47,26 +47,48 @@ fn stalling(shared: &Shared) {
     assert!(yard.is_clean());
 }
 
+/// A build that fails. The wrappers of clients of a jobserver are mounted into its root.
+const BROKEN: &str =
+    "uname -r\ntest -p /kilnyard/tools/jobserver && echo the jobserver is there\necho left > left\nfalse";
+
+/// Scripts of a package that say which kernel runs them.
+const SAYING: &str = "for script in postinst prerm; do printf '#!/bin/sh\\necho booted as `cat /proc/sys/kernel/random/boot_id`\\n' \
+                      > debian/tmp/DEBIAN/$$script; chmod 755 debian/tmp/DEBIAN/$$script; done";
+
 fn same_bytes(shared: &Shared) {
-    let yard =
-        shared.yard("machines", &[good("one", ""), slow("broken", "uname -r\necho left > left\nfalse")]);
+    let one =
+        Fixture { binary: SAYING, ..slow("one", "echo booted as `cat /proc/sys/kernel/random/boot_id`") };
+    let yard = shared.yard("machines", &[one, slow("broken", BROKEN)]);
     yard.build().exits(1);
     assert_eq!(yard.states(&["one", "broken"]), ["built", "failed"]);
     let here = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     yard.run(&["log", "broken", "build"]).exits(0).says(&[here.trim()]);
     let config = yard.read("kilnyard.toml");
-    std::fs::write(yard.path("kilnyard.toml"), config.replace("[root]", "[root]\nmachine = \"vm\"")).unwrap();
+    std::fs::write(
+        yard.path("kilnyard.toml"),
+        config.replace("[root]", "[root]\nmachine = \"vm\"\ncores = 2"),
+    )
+    .unwrap();
     yard.run(&["doctor"]).says(&["virtual machines: a kernel boots by "]);
     let plan = yard.run(&["root", "plan", "one"]).exits(0).stdout;
     assert!(
         plan.starts_with("the root of one 1.0")
-            && plan.contains("in a virtual machine of 1 core and 2.0 GiB"),
+            && plan.contains("in a virtual machine of 2 cores and 2.0 GiB"),
         "{plan}"
     );
     yard.run(&["build", "--force", "one"]).exits(0).says(&["1 unchanged"]);
+    // The commands of a root share a machine, which is not that of another root.
+    let booted = |stage: &str| -> Vec<String> {
+        let log = yard.run(&["log", "one", stage, "--all"]).exits(0).stdout;
+        log.lines().filter_map(|line| line.strip_prefix("booted as ")).map(str::to_owned).collect()
+    };
+    let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let (build, test) = (booted("build"), booted("test"));
+    assert!(build.len() == 1 && test.len() == 2 && test[0] == test[1], "{build:?} {test:?}");
+    assert!(build[0] != test[0] && ![&build[0], &test[0]].contains(&&own.trim().to_owned()));
     // A failed root is entered in a machine, too.
     yard.run(&["build", "--force", "broken"]).exits(1);
-    yard.run(&["log", "broken", "build"]).exits(0).says(&["-cloud-amd64"]);
+    yard.run(&["log", "broken", "build"]).exits(0).says(&["-cloud-amd64", "the jobserver is there"]);
     let print = ["shell", "broken", "--", "cat", "/build/broken-1.0/left"];
     assert_eq!(yard.run(&print).exits(0).stdout, "left\n");
     let kernel = ["shell", "broken", "--", "sh", "-c", "cat; uname -r; exit 7"];

@@ -44,6 +44,16 @@ fn a_user_with_one_id(shared: &Shared) {
         why["state"].as_str().unwrap_or("?").to_owned()
     });
     assert_eq!(states, ["built", "built", "built", "failed", "failed"]);
+    // A user with one id has no virtual machines.
+    let config = yard.read("kilnyard.toml");
+    fs::write(yard.path("kilnyard.toml"), config.clone() + "\n[package.\"br*\"]\nmachine = \"vm\"\n")
+        .unwrap();
+    user.run(&yard, &["build", "--no-scan", "--force", "broken"]).exits(1).says(&[
+        "warning: not to be built in a virtual machine here: broken: virtual machines need newuidmap",
+        "apt-get install uidmap",
+    ]);
+    fs::write(yard.path("kilnyard.toml"), config).unwrap();
+    user.run(&yard, &["build", "--no-scan", "--force", "broken"]).exits(1).lacks(&["warning"]);
     user.run(&yard, &["why", "outside"]).exits(0).says(&["Read-only file system"]);
     let mut contents = Command::new("dpkg-deb");
     contents.arg("--fsys-tarfile").arg(yard.path("repository/pool/main/o/owners/owners_1.0+bk1_amd64.deb"));

@@ -1,5 +1,5 @@
-//! Process 1 of virtual machines of another architecture than Kilnyard's own: compiled for that architecture, it does what
-//! Kilnyard does in machines of its own architecture.
+//! Process 1 of virtual machines with another processor than Kilnyard's own: compiled for that processor, it does what
+//! Kilnyard does in machines with its own processor.
 
 use std::process::ExitCode;
 

@@ -25,8 +25,6 @@ pub(super) fn interact(
     output: &Output,
     inputs: &Receiver<Input>,
 ) -> io::Result<i32> {
-    // What came too late for the command before.
-    while inputs.try_recv().is_ok() {}
     let run = |command: Command| {
         let Started { mut child, terminal, mut input, outputs } =
             Started::start(command, interaction.screen)?;

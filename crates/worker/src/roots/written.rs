@@ -137,12 +137,17 @@ impl RootFolder {
         paths.into_iter().filter(|(path, _)| path.exists()).collect()
     }
 
+    /// The folders that commands of the root write in, as paths outside of it.
+    pub fn written_outside(&self) -> Vec<PathBuf> {
+        self.written_folders().iter().map(|folder| self.seen(folder)).collect()
+    }
+
     /// The writes to monitor while commands of the root run. `memory` provides the sizes of layers.
     pub(crate) fn writing(&self, memory: &Memory) -> Writing {
         let layers = self.is_copied().then(|| read_layers(&self.path())).flatten().unwrap_or_default();
         let in_memory = self.memory().and_then(|folder| rustix::fs::statvfs(folder).ok());
         Writing {
-            folders: self.written_folders().iter().map(|folder| self.seen(folder)).collect(),
+            folders: self.written_outside(),
             before_bytes: layers
                 .iter()
                 .map(|layer| memory.layer(&self.yard.join(layer)).charged_bytes())

@@ -7,11 +7,11 @@ use crate::{environment_of_process, signals, worker};
 use kilnyard_artifacts::{Artifacts, Folder, Storage, copy};
 use kilnyard_mirror::FileStore;
 use kilnyard_model::artifact::{Artifact, Checked};
-use kilnyard_model::order::Stage;
+use kilnyard_model::order::{Stage, TestOrder};
 use kilnyard_model::sha256::Sha256Hex;
 use kilnyard_process::weight::Weights;
 use kilnyard_protocol::{Answer, BuildResult, Built, Lease, Progress, decode, encode};
-use kilnyard_worker::{Link, Share, Worker};
+use kilnyard_worker::{Link, Share, Unprovided, Worker};
 use kilnyard_yard::remedy::Remedy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -137,8 +137,12 @@ impl Link for Reporter {
         }
     }
 
-    fn built(&self, built: Built, _: &Path) -> std::result::Result<Answer, String> {
-        Ok(Answer::keep(built.outputs))
+    fn built(&self, built: &Built, _: &Path) -> std::result::Result<Answer, String> {
+        Ok(Answer::keep(built.outputs.clone()))
+    }
+
+    fn provide_test(&self, _: &TestOrder) -> std::result::Result<(), Unprovided> {
+        Ok(())
     }
 
     fn check(&self, _: &Sha256Hex) -> std::result::Result<Checked, String> {

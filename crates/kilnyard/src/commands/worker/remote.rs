@@ -12,7 +12,7 @@ use kilnyard_model::order::{Output, Stage, TestOrder};
 use kilnyard_model::provenance::{Account, Signed};
 use kilnyard_model::result::{Failure, FailureKind};
 use kilnyard_protocol::{Built, Hello, Lease};
-use kilnyard_worker::{Supply, Worker};
+use kilnyard_worker::{Supply, Unprovided, Worker};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -132,10 +132,12 @@ impl Supply for Remote<'_> {
         needed.bytes() <= self.keep_bytes && self.fetch(&lease.order.package, &needed, cancel).is_ok()
     }
 
-    fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), String> {
-        // The outputs are among the inputs, and are here already.
+    fn provide_test(&self, test: &TestOrder, cancel: &AtomicBool) -> Result<(), Unprovided> {
         let fetched = self.fetch("a test", &Needed::by(&test.root, &test.inputs), cancel);
-        fetched.map_err(|failed| failed.error.one_line())
+        fetched.map_err(|failed| match failed.cause {
+            Cause::Refused => Unprovided::Refused(failed.error.one_line()),
+            _ => Unprovided::Failed(failed.error.one_line()),
+        })
     }
 
     /// Layers first, which are the largest.

@@ -207,7 +207,14 @@ impl Summary {
                 None => &line[..],
             };
             match std::str::from_utf8(whole).ok().and_then(Request::parse) {
-                Some(request) => summing.add(&request),
+                Some(request) => {
+                    summing.add(&request);
+                    if summing.is_full() {
+                        let text =
+                            format!("line {number}: requests have written more than {BLOCKS_MAX} blocks");
+                        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+                    }
+                }
                 None => {
                     let line = String::from_utf8_lossy(whole).chars().take(SHOWN).collect();
                     return Ok(Err(RequestError { number, line }));
@@ -227,7 +234,15 @@ struct Summing {
     spilled_bytes: u64,
 }
 
+/// The most blocks that a log may name: 32 GiB, of which the summary takes some hundred megabytes.
+const BLOCKS_MAX: usize = 8 << 20;
+
 impl Summing {
+    /// Whether it takes more memory than the requests of a build can need.
+    fn is_full(&self) -> bool {
+        self.written.len() > BLOCKS_MAX
+    }
+
     fn add(&mut self, request: &Request) {
         let summary = &mut self.summary;
         summary.seconds = request.at_seconds;
@@ -328,6 +343,15 @@ mod tests {
         assert_eq!(summary.flushed_bytes, 12288);
         assert_eq!((summary.hot[0].offset, summary.hot[0].written_bytes), (0, 16384));
         assert_eq!((summary.hot[1].offset, summary.hot[1].read_bytes), (1 << 20, 4096));
+    }
+
+    #[test]
+    fn a_log_that_names_too_many_blocks_is_refused() {
+        let line = |number: u64| format!("0 write {} {REQUEST_BYTES_MAX}\n", number * REQUEST_BYTES_MAX);
+        let count = BLOCKS_MAX as u64 * BLOCK_BYTES / REQUEST_BYTES_MAX + 1;
+        let log: String = (0..count).map(line).collect();
+        let error = Summary::read(log.as_bytes()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("line {count}: ")), "{error}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub enum ScanError {
     Unknown(PathBuf),
 }
 
-/// Searches a file, a package (`.deb`, a tar archive, compressed or not) or a folder with all that is below it. `take` gets
+/// Searches a file, a package (`.deb`, `.rpm`, a tar archive, compressed or not) or a folder with all that is below it. `take` gets
 /// the name of each ELF file for ARM or x86-64, and what it has. In folders, other files are passed over; links are not
 /// followed.
 ///
@@ -86,14 +86,13 @@ fn stream(
     if start.starts_with(b"!<arch>\n") {
         return members(name, &mut whole, depth, take);
     }
-    let opened: Box<dyn Read + '_> = match &start[..] {
-        [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(&mut whole)),
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
-            Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(&mut whole))
-        }
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(zstd::Decoder::with_buffer(&mut whole)?),
-        start if start.get(257..262) == Some(b"ustar") => Box::new(&mut whole),
-        _ => return Ok(false),
+    if start.starts_with(&LEAD) {
+        return rpm(name, &mut whole, take).map(|()| true);
+    }
+    let opened: Box<dyn Read + '_> = match decompressed(&start) {
+        Some(decompress) => decompress(&mut whole)?,
+        None if start.get(257..262) == Some(b"ustar") => Box::new(&mut whole),
+        None => return Ok(false),
     };
     let mut archive = tar::Archive::new(opened);
     // Without the extensions for long names, whose size has no bound: a name in an answer may be cut.
@@ -105,6 +104,100 @@ fn stream(
         }
     }
     Ok(true)
+}
+
+/// Reads what is compressed.
+type Decompress = for<'a> fn(&'a mut dyn BufRead) -> io::Result<Box<dyn Read + 'a>>;
+
+/// How a stream with these first bytes is decompressed; `None` if it is not, or in an unknown form.
+fn decompressed(start: &[u8]) -> Option<Decompress> {
+    Some(match start {
+        [0x1f, 0x8b, ..] => |content| Ok(Box::new(flate2::bufread::MultiGzDecoder::new(content))),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
+            |content| Ok(Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(content)))
+        }
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => |content| Ok(Box::new(zstd::Decoder::with_buffer(content)?)),
+        _ => return None,
+    })
+}
+
+/// What an RPM package begins with (rpm's `docs/manual/format_lead.md`), and the length of that.
+const LEAD: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
+const LEAD_BYTES: usize = 96;
+/// What a header begins with (`docs/manual/format_header.md`).
+const HEADER: [u8; 4] = [0x8e, 0xad, 0xe8, 0x01];
+
+fn damaged_rpm(name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{name} is a damaged RPM package"))
+}
+
+/// The files of an RPM package: a lead, a header of signatures, the main header, and a compressed cpio archive.
+fn rpm(
+    name: &str,
+    content: &mut dyn BufRead,
+    take: &mut dyn FnMut(&str, Architecture, Found),
+) -> io::Result<()> {
+    content.read_exact(&mut [0; LEAD_BYTES])?;
+    for padding in [8, 1] {
+        let mut intro = [0; 16];
+        content.read_exact(&mut intro)?;
+        let word = |at: usize| u64::from(u32::from_be_bytes(std::array::from_fn(|byte| intro[at + byte])));
+        if intro[..4] != HEADER {
+            return Err(damaged_rpm(name));
+        }
+        let length = word(8) * 16 + word(12);
+        let rest = length.next_multiple_of(padding);
+        if io::copy(&mut (&mut *content).take(rest), &mut io::sink())? != rest {
+            return Err(damaged_rpm(name));
+        }
+    }
+    let mut start = Vec::new();
+    (&mut *content).take(6).read_to_end(&mut start)?;
+    let mut whole = BufReader::new(io::Cursor::new(start.clone()).chain(content));
+    let unknown =
+        || io::Error::new(io::ErrorKind::InvalidData, format!("{name} is compressed in an unknown form"));
+    let decompress = decompressed(&start).ok_or_else(unknown)?;
+    cpio(name, &mut BufReader::new(decompress(&mut whole)?), take)
+}
+
+/// The files of a cpio archive in its new form (cpio(5), "New ASCII Format").
+fn cpio(
+    name: &str,
+    content: &mut dyn BufRead,
+    take: &mut dyn FnMut(&str, Architecture, Found),
+) -> io::Result<()> {
+    const END: &str = "TRAILER!!!";
+    const PATH_BYTES_MAX: u64 = 4096;
+    loop {
+        let mut header = [0; 110];
+        content.read_exact(&mut header)?;
+        let number = |field: usize| {
+            let text = std::str::from_utf8(&header[6 + field * 8..14 + field * 8]).ok()?;
+            u64::from_str_radix(text, 16).ok()
+        };
+        let fields = (number(1), number(6), number(11));
+        let (true, (Some(mode), Some(size), Some(path_bytes))) =
+            (matches!(&header[..6], b"070701" | b"070702"), fields)
+        else {
+            return Err(damaged_rpm(name));
+        };
+        if path_bytes > PATH_BYTES_MAX {
+            return Err(damaged_rpm(name));
+        }
+        let mut path = vec![0; ((110 + path_bytes).next_multiple_of(4) - 110) as usize];
+        content.read_exact(&mut path)?;
+        let path =
+            String::from_utf8_lossy(path.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
+        if path == END {
+            return Ok(());
+        }
+        let mut own = (&mut *content).take(size.next_multiple_of(4));
+        if mode & 0o170_000 == 0o100_000 {
+            let member = format!("{name}:{}", path.trim_start_matches("./"));
+            stream(&member, &mut BufReader::new((&mut own).take(size)), 0, take)?;
+        }
+        io::copy(&mut own, &mut io::sink())?;
+    }
 }
 
 /// The members of an ar archive: a Debian package, or a library of objects.
@@ -130,7 +223,11 @@ fn members(
         let size: u64 = text(48..58).parse().map_err(|_| damaged())?;
         let member = format!("{name}:{}", text(0..16).trim_end_matches('/'));
         let mut own = (&mut *content).take(size);
-        stream(&member, &mut BufReader::new(&mut own), depth - 1, take)?;
+        let is_known = stream(&member, &mut BufReader::new(&mut own), depth - 1, take)?;
+        if !is_known && text(0..16).starts_with("data.tar") {
+            let text = format!("{member} is compressed in an unknown form");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         io::copy(&mut own, &mut io::sink())?;
         if size % 2 == 1 {
             (&mut *content).take(1).read_to_end(&mut Vec::new())?;

@@ -166,6 +166,28 @@ fn packages_and_folders_are_searched_whole() {
         let found = names(&path.join("a.deb"));
         assert!(found.len() == 1 && found[0].ends_with(":./usr/bin/arm"), "{found:?}");
     }
+    fs::remove_dir_all(path.join("tree/DEBIAN")).unwrap();
+    let spec = format!(
+        "Name: a\nVersion: 1\nRelease: 1\nSummary: a\nLicense: MIT\nBuildArch: noarch\n%description\na\n%install\n\
+         mkdir -p %{{buildroot}}\ncp -r {}/. %{{buildroot}}/\n%files\n/text\n/usr/all\n/usr/bin/arm\n",
+        path.join("tree").display()
+    );
+    fs::write(path.join("a.spec"), spec).unwrap();
+    let top = format!("_topdir {}", path.join("rpm").display());
+    for payload in ["w6.gzdio", "w2.xzdio", "w3.zstdio"] {
+        let payload = format!("_binary_payload {payload}");
+        let defines = [
+            &top,
+            &payload,
+            "_binaries_in_noarch_packages_terminate_build 0",
+            "__os_install_post %{nil}",
+            "_build_id_links none",
+        ];
+        let defines: Vec<&str> = defines.into_iter().flat_map(|define| ["--define", define]).collect();
+        run("rpmbuild", &[&["-bb", "--quiet", "a.spec"], &defines[..]].concat(), path);
+        let found = names(&path.join("rpm/RPMS/noarch/a-1-1.noarch.rpm"));
+        assert!(found.len() == 1 && found[0].ends_with(":usr/bin/arm"), "{found:?}");
+    }
     let text = scan(&path.join("tree/text"), &mut |_, _, _| ()).unwrap_err().to_string();
     assert!(text.contains("neither an ELF file for ARM or x86-64 nor a package"), "{text}");
 }
@@ -187,6 +209,14 @@ fn damaged_files_end_with_an_error_or_nothing() {
     }
     let path = folder.path().join("a.deb");
     fs::write(&path, b"!<arch>\ndebian-binary   0           0     0     100644  99999999999`\n2.0").unwrap();
+    assert!(scan(&path, &mut |_, _, _| ()).is_err());
+    // The archive of files is in no form that is read: it is not taken for one without programs.
+    fs::write(&path, b"!<arch>\ndata.tar.bz2    0           0     0     100644  4         `\nBZh9").unwrap();
+    let error = scan(&path, &mut |_, _, _| ()).unwrap_err().to_string();
+    assert!(error.ends_with("data.tar.bz2 is compressed in an unknown form"), "{error}");
+    let path = folder.path().join("a.rpm");
+    fs::write(&path, [&[0xed, 0xab, 0xee, 0xdb][..], &[0; 92], &[0x8e, 0xad, 0xe8, 1], &[0xff; 12]].concat())
+        .unwrap();
     assert!(scan(&path, &mut |_, _, _| ()).is_err());
     // Each section is the whole file.
     let sections = u16::from_le_bytes([whole[48], whole[49]]);

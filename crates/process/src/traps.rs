@@ -19,8 +19,9 @@ const TRACEPOINT: u32 = 2;
 /// `PERF_COUNT_SW_ALIGNMENT_FAULTS`, `PERF_COUNT_SW_EMULATION_FAULTS`.
 const ALIGNMENT: u64 = 7;
 const EMULATION: u64 = 8;
-/// The bit `inherit` of the flags.
+/// The bits `inherit` and `exclude_kernel` of the flags.
 const INHERIT: u64 = 1 << 1;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOEXEC: libc::c_ulong = 8;
 /// `PERF_EVENT_IOC_SET_FILTER`: `_IOW('$', 6, char *)`, on processors with 64 bits.
@@ -142,7 +143,8 @@ fn counter(process: u32, (kind, event): (u32, u64)) -> io::Result<File> {
         kind,
         size: size_of::<Attributes>() as u32,
         config: event,
-        flags: INHERIT,
+        // Ordinary users may only count what happens in programs, as these events do (`perf_event_paranoid` of 2).
+        flags: if kind == SOFTWARE { INHERIT | EXCLUDE_KERNEL } else { INHERIT },
         ..Attributes::default()
     };
     // SAFETY: the attributes live until the end of the call; the other arguments are numbers: any processor, no group.

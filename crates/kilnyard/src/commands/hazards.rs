@@ -9,15 +9,16 @@ use kilnyard_hazard::{Architecture, Found, Hazard};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The exit code if there are any.
 const FOUND: u8 = 1;
-/// What was found in layers, by their digests.
+/// What was found in layers, by their names.
 const KEPT: &str = "state/hazards";
 /// Bumped when the search finds other things.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// A file with hazards.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,7 +57,16 @@ impl Searched {
 #[derive(Serialize, Deserialize)]
 struct Kept {
     form: u32,
+    /// See [`identity`].
+    identity: String,
     searched: Searched,
+}
+
+/// What differs if a layer is made again under the same name, which says what it was made of: its folder of files is another one.
+fn identity(layer: &Path) -> std::io::Result<String> {
+    let files = layer.join("files");
+    let facts = fs_err::metadata(if files.is_dir() { &files } else { layer })?;
+    Ok(format!("{} {}.{}", facts.ino(), facts.mtime(), facts.mtime_nsec()))
 }
 
 pub fn run(yard: impl FnOnce() -> Result<Yard>, options: &cli::Hazards) -> Result<ExitCode> {
@@ -95,7 +105,12 @@ fn of_layers(yard: &Yard, searched: &mut Searched) -> Result<()> {
     let folders = ["layers", "layers/dependencies/packages", "layers/dependencies/sets"];
     let known = folders.into_iter().flat_map(|folder| {
         let entries = fs_err::read_dir(yard.path(folder)).into_iter().flatten().flatten();
-        entries.filter(|entry| entry.path().is_dir()).map(move |entry| (folder, entry.path()))
+        // Merged layers have the files of others, and those in the making are none yet.
+        let is_layer = |entry: &fs_err::DirEntry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            entry.path().is_dir() && !name.ends_with(".part") && !name.starts_with("merged-")
+        };
+        entries.filter(is_layer).map(move |entry| (folder, entry.path()))
     });
     let mut layers: Vec<(&str, PathBuf)> = known
         .filter(|(folder, path)| {
@@ -111,14 +126,15 @@ fn of_layers(yard: &Yard, searched: &mut Searched) -> Result<()> {
         let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { continue };
         let file = yard.path(KEPT).join(format!("{name}.json"));
         let kept = fs_err::read(&file).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
-        let of_layer = match kept.filter(|kept| kept.form == FORM) {
+        let identity = identity(path).context(Kind::Machine, failed)?;
+        let of_layer = match kept.filter(|kept| kept.form == FORM && kept.identity == identity) {
             Some(kept) => kept.searched,
             None => {
                 say!("searching layer {} of {}", number + 1, layers.len());
                 let mut own = Searched::default();
                 let start = format!("{}/", path.display());
                 search(path, &mut |name, found| own.take(name.strip_prefix(&start).unwrap_or(name), found))?;
-                let kept = Kept { form: FORM, searched: own };
+                let kept = Kept { form: FORM, identity, searched: own };
                 let text = serde_json::to_vec(&kept).or_internal(failed)?;
                 crate::files::write_whole(&file, &text)?;
                 kept.searched

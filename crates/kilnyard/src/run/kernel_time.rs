@@ -60,7 +60,11 @@ impl Readings {
     /// The packages during whose builds on this machine other cores were in the kernel.
     pub fn suspects(&self, builds: &[BuildRow], own_name: &str, cores: u32) -> Vec<Suspect> {
         let here = builds.iter().filter(|build| build.worker.as_deref().is_none_or(|name| name == own_name));
-        let stages = here.flat_map(|build| build.stages.iter().map(move |stage| (build, stage)));
+        // A virtual machine's time in the kernel is its own kernel's: what its emulator takes of this one is not measured, and would
+        // look like that of other cores.
+        let stages = here
+            .flat_map(|build| build.stages.iter().map(move |stage| (build, stage)))
+            .filter(|(_, stage)| !stage.measures.is_in_machine);
         let ran = |(build, stage): (&BuildRow, &kilnyard_model::result::StageResult)| Ran {
             package: build.package.clone(),
             began_seconds: stage.started_seconds,

@@ -18,6 +18,8 @@ mod sources;
 pub mod split;
 pub mod worker;
 
+pub use real::processors;
+
 use crate::error::{Context, Kind, Result};
 use crate::figures::{Report, Series, Unit};
 use crate::scratch::Scratch;

@@ -32,6 +32,8 @@ mod serve;
 mod store;
 mod subject;
 
+pub use farm::processors;
+
 // Packages that are never built, and an empty yard, must be of some family; which one makes no difference.
 use debian::{empty_yard, sham, synthetic};
 

@@ -157,11 +157,15 @@ pub(super) fn measure(scratch: &Scratch, load: &Load, trial: &Trial<'_>, report:
             }
         }
     }
-    report
-        .aim("ext4: 3 times nbdkit's IOPS with flushes, a sixth of its CPU; 388 MB in 0.9 of nbdkit's time");
+    report.aim(
+        "ext4: 3 times nbdkit's IOPS with flushes, a sixth of its CPU; without flushes more of one and less of the other; 388 MB in \
+         0.9 of nbdkit's time",
+    );
     for (key, is_met, what) in [
         ("ext4_flushed_per_second", (|ratio| ratio >= 3.0) as fn(f64) -> bool, "IOPS with flushes"),
         ("ext4_flushed_cpu_seconds", |ratio| ratio <= 1.0 / 6.0, "CPU with flushes"),
+        ("ext4_per_second", |ratio| ratio >= 1.0, "IOPS without flushes"),
+        ("ext4_cpu_seconds", |ratio| ratio <= 1.0, "CPU without flushes"),
         ("ext4_unpack_seconds", |ratio| ratio <= 0.9, "unpacking"),
     ] {
         if let Some(ratio) = ratio(report, &format!("{key}_own"), &format!("{key}_nbdkit")) {

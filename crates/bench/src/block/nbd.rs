@@ -30,11 +30,16 @@ const CONTENDERS: [(&str, &str, Contender); 4] = [
     ("memory", "nbdkit, memory", Contender::Memory),
 ];
 
+/// Whether there is a server to compare with.
+pub(super) fn has_nbdkit() -> bool {
+    Path::new("/usr/sbin/nbdkit").is_file() || Path::new("/usr/bin/nbdkit").is_file()
+}
+
 pub(super) fn measure(scratch: &Scratch, load: &Load, trial: &Trial<'_>, report: &mut Report) -> Result<()> {
     let image = scratch.path("image");
     let made = File::create_new(&image).and_then(|file| file.set_len(DEVICE_BYTES));
     made.context(Kind::Machine, "make an image")?;
-    let has_nbdkit = Path::new("/usr/sbin/nbdkit").is_file() || Path::new("/usr/bin/nbdkit").is_file();
+    let has_nbdkit = has_nbdkit();
     if !has_nbdkit {
         report.notes.push("skipped: nbdkit is not installed".to_owned());
     }

@@ -10,6 +10,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::signals;
 use crate::yard::{CONFIG, Yard};
 use kilnyard_bench::figures::Machine;
+use kilnyard_bench::processors;
 use kilnyard_bench::roots::{self, StoredAdvice};
 use kilnyard_yard::remedy::Remedy;
 use serde_json::json;
@@ -75,14 +76,15 @@ fn lines(kept: &StoredAdvice) -> Vec<(&'static str, Setting<'static>)> {
 
 /// How a machine is divided into cells.
 fn cells(count: usize) -> String {
-    let all = std::thread::available_parallelism().map_or(1, usize::from);
-    let own = all / count.max(1);
+    let all = processors().unwrap_or_default();
+    let own = all.len() / count.max(1);
     if count < 2 || own == 0 {
         return String::new();
     }
     let worker = |cell: usize| {
-        let (first, last) = (cell * own, (cell + 1) * own - 1);
-        format!("  taskset -c {first}-{last} kilnyard worker --name cell-{} --cores {own} …\n", cell + 1)
+        let of_cell: Vec<String> = all[cell * own..(cell + 1) * own].iter().map(usize::to_string).collect();
+        let of_cell = of_cell.join(",");
+        format!("  taskset -c {of_cell} kilnyard worker --name cell-{} --cores {own} …\n", cell + 1)
     };
     let workers: String = (0..count).map(worker).collect();
     format!("and {count} cells: run kilnyard build --elsewhere, and these workers (docs/farm.md)\n{workers}")

@@ -166,8 +166,11 @@ impl Snapshot {
         let oldest_seconds = self.processes.iter().map(|process| age(&process)).fold(0.0, f64::max);
         let youngest = self.processes.iter().rev().min_by(|one, other| age(one).total_cmp(&age(other)))?;
         let mut process = youngest;
-        // A process that was just started may itself have started others.
-        while process.age_seconds < oldest_seconds * SHARE_OF_AGE_MIN {
+        // A process that was just started may itself have started others. A virtual machine may say that they are in a cycle.
+        for _ in 0..self.processes.len() {
+            if process.age_seconds >= oldest_seconds * SHARE_OF_AGE_MIN {
+                break;
+            }
             process = self.processes.iter().find(|other| other.number == process.parent)?;
         }
         (process.number != youngest.number).then_some(process)

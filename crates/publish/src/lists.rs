@@ -179,12 +179,12 @@ fn says(repository: &Path, current: Option<&Path>, top: &Path, text: &str, publi
         && state::read_text(&current.join(KEYRING_FILE))?.as_deref() == Some(public_key))
 }
 
-/// The files that a generation listed: two plain names each.
+/// The files that a generation listed: plain names, of a folder at least and a file.
 fn listed_by(repository: &Path, current: Option<&Path>) -> Vec<PathBuf> {
     let text = current.and_then(|current| fs_err::read_to_string(repository.join(current).join(LISTED)).ok());
     let is_path = |line: &&str| {
         let parts: Vec<&str> = line.split('/').collect();
-        parts.len() == 2 && parts.iter().all(|part| check_file_name(part).is_ok())
+        parts.len() >= 2 && parts.iter().all(|part| check_file_name(part).is_ok())
     };
     text.unwrap_or_default().lines().filter(is_path).map(PathBuf::from).collect()
 }

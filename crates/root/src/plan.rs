@@ -61,6 +61,16 @@ pub struct Making {
     pub flushes: Flushes,
 }
 
+impl Making {
+    /// How a root whose folder exists was made, by what is in it. The folder is relative to the yard.
+    pub fn found(yard: &Path, folder: &Path) -> Making {
+        let has = |name: &str| yard.join(folder).join(name).is_dir();
+        let form = if has("tree") { Form::Copy } else { Form::Overlay };
+        let place = if has(SHARED) { Place::Shared } else { Place::Disk };
+        Making { form, place, ..Making::default() }
+    }
+}
+
 /// The operations of one root. All paths are relative to the yard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootPlan {
@@ -204,14 +214,6 @@ impl RootPlan {
             (Operation::Overlay { lower, upper: upper.clone(), work, target, flushes }, at("merged"), upper)
         };
         RootPlan { folder: folder.to_owned(), make, hold, files: vec![files], root, written }
-    }
-
-    /// Plans a root whose folder exists, and derives its form from the content.
-    pub fn found(yard: &Path, folder: &Path, layers: &[PathBuf]) -> RootPlan {
-        let has = |name: &str| yard.join(folder).join(name).is_dir();
-        let form = if has("tree") { Form::Copy } else { Form::Overlay };
-        let place = if has(SHARED) { Place::Shared } else { Place::Disk };
-        RootPlan::new(folder, layers, &Making { form, place, ..Making::default() })
     }
 
     /// This root, with its overlay mounted once and held: files keep their device number from one command to the

@@ -4,9 +4,10 @@
 //! command, as if it ran here.
 
 use crate::frame::{self, Frame, Interaction, Screen, ToGuest, ToHost};
-use crate::{Machine, Shape};
+use crate::{Machine, Shape, share};
 use kilnyard_process::{RawMode, own_screen};
 use kilnyard_root::Sandbox;
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::process::Command;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-/// The argument with which this program is started for a console; a file follows.
+/// The argument with which this program is started for a console; a file and the id of the process that starts it follow.
 const ARGUMENT: &str = "kilnyard-machine-console";
 /// How often the size of the terminal is read.
 const STEP: Duration = Duration::from_millis(200);
@@ -46,7 +47,7 @@ impl Console {
     pub fn command(&self, file: &Path) -> io::Result<Command> {
         fs_err::write(file, serde_json::to_vec(self)?)?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg(ARGUMENT).arg(file);
+        command.arg(ARGUMENT).arg(file).arg(std::process::id().to_string());
         Ok(command)
     }
 
@@ -72,6 +73,12 @@ pub fn become_console_if_asked() {
         return;
     }
     let read = arguments.next().ok_or(io::ErrorKind::InvalidInput.into()).and_then(fs_err::read);
+    // Its processes end with it, and it ends with the program that started it.
+    let parent = arguments.next().and_then(|text| text.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    let read = read.and_then(|text| {
+        share::die_with(parent.ok_or(io::ErrorKind::InvalidInput)?)?;
+        Ok(text)
+    });
     let console = read.and_then(|text| serde_json::from_slice::<Console>(&text).map_err(io::Error::other));
     let code = console.and_then(|console| console.run()).unwrap_or_else(|error| {
         let _ = writeln!(io::stderr(), "kilnyard: {error}");

@@ -4,12 +4,13 @@
 //! virtiofs, it asks for each file, too. A server of this program ([`kilnyard_block`]) exports the image over NBD and
 //! refuses writes, so that nothing a guest or QEMU does changes a layer.
 
+use crate::machine::Ended;
 use kilnyard_block::{Front, Service};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// The socket, in the machine's folder.
@@ -32,7 +33,7 @@ pub struct Image {
 ///
 /// # Errors
 /// It cannot be started, or ends at once.
-pub(crate) fn start(folder: &Path, image: &Image) -> io::Result<(Child, UnixStream)> {
+pub(crate) fn start(folder: &Path, image: &Image) -> io::Result<(Ended, UnixStream)> {
     let service = Service {
         image: image.file.clone(),
         memory_bytes_max: 0,
@@ -51,7 +52,7 @@ pub(crate) fn start(folder: &Path, image: &Image) -> io::Result<(Child, UnixStre
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(fs_err::File::create(&said)?.into_parts().0);
-    let mut child = command.spawn()?;
+    let mut child = Ended(command.spawn()?);
     let until = Instant::now() + READY_WITHIN;
     let ready = folder.join(READY);
     let connected = loop {
@@ -60,18 +61,11 @@ pub(crate) fn start(folder: &Path, image: &Image) -> io::Result<(Child, UnixStre
             let within = fs_err::File::open(folder)?;
             break UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", within.as_raw_fd()));
         }
-        if child.try_wait()?.is_some() || Instant::now() > until {
+        if child.0.try_wait()?.is_some() || Instant::now() > until {
             let why = fs_err::read_to_string(&said).unwrap_or_default();
             break Err(io::Error::other(format!("the server of an image is not ready: {}", why.trim())));
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    match connected {
-        Ok(client) => Ok((child, client)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error)
-        }
-    }
+    connected.map(|client| (child, client))
 }

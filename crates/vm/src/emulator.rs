@@ -6,7 +6,6 @@ use kilnyard_model::order::Processor;
 use kilnyard_root::IdMap;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,8 +18,14 @@ const FOLDERS: [&str; 6] =
 const KVM_BOOTS_WITHIN: Duration = Duration::from_secs(10);
 /// When KVM is tried again with a kernel that did not boot.
 const KVM_TRIED_AGAIN: Duration = Duration::from_secs(3600);
-/// The file that says what works with a kernel.
+/// How long it may take by emulation, on a busy machine.
+pub const BOOTS_WITHIN: Duration = Duration::from_secs(120);
+/// The file that says what works with a kernel, and its words.
 const FOUND: &str = "accelerator-";
+/// What the folder of a machine that is tried begins with.
+pub(crate) const PROBE: &str = "probe";
+const KVM: &str = "kvm";
+const EMULATION: &str = "emulation";
 
 /// How a guest's instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,43 +103,49 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
 }
 
-/// The accelerator that boots this kernel, tried once and kept in a folder for kernels. `/dev/kvm` may open although no
-/// kernel boots with it.
+/// The accelerator that boots this kernel, tried once a boot of this machine and kept in a folder for kernels. `/dev/kvm` may open
+/// although no kernel boots with it.
 ///
 /// # Errors
-/// What was found cannot be kept.
-pub fn accelerator(kernel: &Kernel, kernels: &Path) -> io::Result<Accelerator> {
-    if Some(kernel.processor) != Processor::OWN {
-        return Ok(Accelerator::Emulation);
-    }
+/// The kernel does not boot, or what was found cannot be kept.
+pub fn accelerator(kernel: &Kernel, kernels: &Path) -> Result<Accelerator, MachineError> {
     let own = Path::new("/proc/sys/kernel/random/boot_id");
     let boot = fs_err::read_to_string(own).unwrap_or_default();
     let path = kernels.join(format!("{FOUND}{}", kernel.digest.get(..16).unwrap_or_default()));
+    let may_have_kvm = Some(kernel.processor) == Processor::OWN && has_kvm();
     if let Some((known, word)) = fs_err::read_to_string(&path).unwrap_or_default().split_once(' ')
         && known == boot.trim()
     {
         match word.trim() {
-            "kvm" => return Ok(Accelerator::Kvm),
+            KVM if may_have_kvm => return Ok(Accelerator::Kvm),
             // A machine that was too busy then may not be now.
-            _ if is_younger(&path, KVM_TRIED_AGAIN) => return Ok(Accelerator::Emulation),
+            EMULATION if !may_have_kvm || is_younger(&path, KVM_TRIED_AGAIN) => {
+                return Ok(Accelerator::Emulation);
+            }
             _ => {}
         }
     }
-    let boots = || -> Result<(), MachineError> {
-        let folder = tempfile::Builder::new().prefix("probe").tempdir_in(kernels)?;
-        let shape = Shape {
-            kernel: kernel.clone(),
-            accelerator: Accelerator::Kvm,
-            cores: 1,
-            memory_bytes: Shape::MEMORY_BYTES,
-        };
-        Machine::start(&shape, kernels, folder.path(), &[], None, KVM_BOOTS_WITHIN).map(drop)
+    let boots = |accelerator, within| -> Result<(), MachineError> {
+        let folder = tempfile::Builder::new().prefix(PROBE).tempdir_in(kernels)?;
+        let shape =
+            Shape { kernel: kernel.clone(), accelerator, cores: 1, memory_bytes: Shape::MEMORY_BYTES };
+        Machine::start(&shape, kernels, folder.path(), &[], None, within).map(drop)
     };
-    let works = Path::new("/dev/kvm").exists() && boots().is_ok();
-    let (accelerator, word) =
-        if works { (Accelerator::Kvm, "kvm") } else { (Accelerator::Emulation, "none") };
+    let (accelerator, word) = match may_have_kvm && boots(Accelerator::Kvm, KVM_BOOTS_WITHIN).is_ok() {
+        true => (Accelerator::Kvm, KVM),
+        false => {
+            boots(Accelerator::Emulation, BOOTS_WITHIN)?;
+            (Accelerator::Emulation, EMULATION)
+        }
+    };
     fs_err::write(&path, format!("{} {word}\n", boot.trim()))?;
     Ok(accelerator)
+}
+
+/// Whether KVM can be tried. Root's emulator is another user, who needs access of its own: it never runs as root.
+fn has_kvm() -> bool {
+    Path::new("/dev/kvm").exists()
+        && (!rustix::process::geteuid().is_root() || group(Accelerator::Kvm).is_some())
 }
 
 fn is_younger(path: &Path, than: Duration) -> bool {

@@ -1,5 +1,6 @@
 //! A kernel and its modules, from one of Debian's packages.
 
+use crate::emulator::PROBE;
 use crate::image;
 use crate::processor::of_packages;
 use kilnyard_model::order::Processor;
@@ -13,6 +14,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The modules that a guest needs, if they are not built in. Those that they depend on come before them.
 const WANTED: [&str; 8] =
@@ -25,8 +27,11 @@ const BUILT_IN: &str = "built-in";
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// How many seconds a download may take.
 const DOWNLOADED_WITHIN: &str = "600";
-/// The suffix of a folder that is being made.
+/// The suffix of a folder that is being made, and the prefix of one for a download.
 const PART: &str = ".part";
+const DOWNLOAD: &str = "download";
+/// When a folder of a process that was killed is removed: no kernel takes this long.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// Why there is no kernel.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +54,8 @@ pub struct Kernel {
     pub image: PathBuf,
     /// Modules in the order in which they are loaded.
     pub modules: Vec<PathBuf>,
+    /// The file name of its package.
+    pub package: String,
     /// The SHA-256 of its package.
     pub digest: String,
     /// The processor that it is for.
@@ -64,18 +71,22 @@ impl Kernel {
         let digest = digest(package)?;
         let folder = kernels.join(format!("{digest}{UNPACKED}"));
         if !folder.is_dir() {
-            let part = kernels.join(format!("{digest}{PART}{}", std::process::id()));
-            fs_err::create_dir_all(&part)?;
-            unpack(package, &part)?;
-            unpack_image(&part.join("image"))?;
-            match fs_err::rename(&part, &folder) {
+            sweep(kernels)?;
+            let part = tempfile::Builder::new().prefix(&digest).suffix(PART).tempdir_in(kernels)?;
+            unpack(package, part.path())?;
+            unpack_image(&part.path().join("image"))?;
+            // What has its name is complete, also after a crash.
+            rustix::fs::syncfs(File::open(part.path())?).map_err(io::Error::from)?;
+            match fs_err::rename(part.path(), &folder) {
+                Ok(()) => drop(part.keep()),
                 // Another process was faster.
-                Err(_) if folder.is_dir() => fs_err::remove_dir_all(&part)?,
-                renamed => renamed?,
+                Err(_) if folder.is_dir() => {}
+                Err(error) => return Err(error.into()),
             }
         }
         let (image, modules) = (folder.join("image"), order(&folder.join("modules"))?);
-        let kernel = Kernel { image, modules, digest, processor };
+        let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let kernel = Kernel { image, modules, package: name, digest, processor };
         // Debian 13 has it built in.
         let built_in = fs_err::read_to_string(folder.join(BUILT_IN)).unwrap_or_default();
         let has_virtiofs = kernel.modules.iter().any(|path| path.ends_with("virtiofs.ko"))
@@ -97,7 +108,8 @@ impl Kernel {
         if let Some(package) = newest(kernels, processor)? {
             return Kernel::of_package(&package, kernels, processor);
         }
-        let folder = tempfile::Builder::new().prefix("download").tempdir_in(kernels)?;
+        sweep(kernels)?;
+        let folder = tempfile::Builder::new().prefix(DOWNLOAD).tempdir_in(kernels)?;
         let apt = Apt::of(processor, folder.path())?;
         let suffix = format!("-cloud-{}", of_packages(processor));
         let usual = format!("linux-image{suffix}");
@@ -160,7 +172,23 @@ impl Apt {
     }
 }
 
-/// The package for a processor that comes last by its name.
+/// Removes what processes that were killed have left in a folder for kernels.
+fn sweep(kernels: &Path) -> io::Result<()> {
+    for entry in fs_err::read_dir(kernels)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_temporary = name.ends_with(PART) || [DOWNLOAD, PROBE].iter().any(|one| name.starts_with(one));
+        let modified = fs_err::metadata(&path).and_then(|facts| facts.modified());
+        let is_old =
+            modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)) && path.is_dir();
+        if is_temporary && is_old {
+            fs_err::remove_dir_all(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The package for a processor whose name has the highest numbers.
 fn newest(folder: &Path, processor: Processor) -> io::Result<Option<PathBuf>> {
     let suffix = format!("_{}.deb", of_packages(processor));
     let mut packages = Vec::new();
@@ -170,7 +198,29 @@ fn newest(folder: &Path, processor: Processor) -> io::Result<Option<PathBuf>> {
             packages.push(path);
         }
     }
-    Ok(packages.into_iter().max())
+    packages.sort_by(|one, other| by_numbers(one).cmp(&by_numbers(other)));
+    Ok(packages.pop())
+}
+
+/// A name in parts: texts, and numbers by their values.
+fn by_numbers(path: &Path) -> Vec<(String, u64)> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut parts = vec![(String::new(), 0u64)];
+    let mut is_in_number = false;
+    for character in name.chars() {
+        let digit = character.to_digit(10);
+        if digit.is_none() && is_in_number {
+            parts.push((String::new(), 0));
+        }
+        is_in_number = digit.is_some();
+        if let Some((text, number)) = parts.last_mut() {
+            match digit {
+                Some(digit) => *number = number.saturating_mul(10).saturating_add(digit.into()),
+                None => text.push(character),
+            }
+        }
+    }
+    parts
 }
 
 fn digest(path: &Path) -> io::Result<String> {
@@ -325,6 +375,34 @@ fn depends_of(module: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_kernel_has_the_highest_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        for version in ["6.1.0-9", "6.1.0-44", "6.1.0-43", "5.10.0-100"] {
+            let name = format!("linux-image-{version}-cloud-amd64_{version}_amd64.deb");
+            fs_err::write(folder.path().join(name), "").unwrap();
+        }
+        let newest = newest(folder.path(), Processor::X86_64).unwrap().unwrap();
+        assert!(newest.ends_with("linux-image-6.1.0-44-cloud-amd64_6.1.0-44_amd64.deb"), "{newest:?}");
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH;
+        for (name, age) in
+            [("a.part", Some(old)), ("probeX", Some(old)), ("b.part", None), ("kernel-4", Some(old))]
+        {
+            fs_err::create_dir(folder.path().join(name)).unwrap();
+            if let Some(old) = age {
+                File::open(folder.path().join(name)).unwrap().set_modified(old).unwrap();
+            }
+        }
+        sweep(folder.path()).unwrap();
+        let names = ["a.part", "probeX", "b.part", "kernel-4"];
+        assert_eq!(names.map(|name| folder.path().join(name).exists()), [false, false, true, true]);
+    }
 
     #[test]
     fn compressed_modules_are_unpacked() {

@@ -35,7 +35,7 @@ mod users;
 
 pub use console::{Console, become_console_if_asked};
 pub use disk::Image;
-pub use emulator::{Accelerator, MissingRequirement, accelerator, missing_requirement};
+pub use emulator::{Accelerator, BOOTS_WITHIN, MissingRequirement, accelerator, missing_requirement};
 pub use guest::become_guest_if_started_as_process_1;
 pub use initial::check_program;
 pub use kernel::{Kernel, KernelError};

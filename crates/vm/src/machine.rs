@@ -4,7 +4,9 @@ use crate::emulator::Descriptors;
 use crate::frame::{self, Frame, Mounts, Shared, Task, ToGuest, ToHost};
 use crate::users::Users;
 use crate::{Accelerator, Image, Kernel, disk, emulator, initial, processor, share, users};
-use kilnyard_process::{CommandOutcome, End, Instructions, Passed, Sample, Stalls, Traps, Watched};
+use kilnyard_process::{
+    CommandOutcome, End, Instructions, ObservedProcess, Passed, Sample, Snapshot, Stalls, Traps, Watched,
+};
 use kilnyard_root::{Access, Operation, Sandbox, View};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::getpid;
@@ -111,12 +113,9 @@ impl Machine {
         let space = users.as_ref().map(Users::space);
         let share = match &shared[..] {
             [] => None,
-            shared => {
-                Some(share::start(folder, shared, space).map(|(child, client)| (Ended(child), client))?)
-            }
+            shared => Some(share::start(folder, shared, space)?),
         };
         let disk = image.map(|image| disk::start(folder, image)).transpose()?;
-        let disk = disk.map(|(child, client)| (Ended(child), client));
         let (port, of_guest) = UnixStream::pair()?;
         port.set_write_timeout(Some(ENDS_WITHIN))?;
         let files = [fs_err::File::open(&shape.kernel.image)?, fs_err::File::open(&initial)?];
@@ -283,7 +282,10 @@ impl Machine {
                         return CommandOutcome::of(End::LogFailed(error.to_string()));
                     }
                 }
-                Ok(Ok(Frame::Message(ToHost::Sample(sample)))) => observe(sample),
+                Ok(Ok(Frame::Message(ToHost::Sample(sample)))) => observe(Sample {
+                    memory_bytes: sample.memory_bytes.min(self.shape.memory_bytes),
+                    ..sample
+                }),
                 Ok(Ok(Frame::Message(ToHost::Ended(outcome)))) => {
                     return cleaned(*outcome, began.elapsed().as_secs_f64(), &self.shape);
                 }
@@ -325,7 +327,7 @@ impl Machine {
         let _ = self.emulator.kill();
         let _ = self.emulator.wait();
         let error = MachineError::Guest { how: how.to_owned(), console: text(&self.console) };
-        CommandOutcome::of(End::SandboxFailed(error.to_string()))
+        CommandOutcome { is_in_machine: true, ..CommandOutcome::of(End::SandboxFailed(error.to_string())) }
     }
 }
 
@@ -342,12 +344,16 @@ impl Drop for Machine {
 const ENTRIES_MAX: usize = 100;
 const TEXT_MAX: usize = 1000;
 
+/// The highest number of processes that a guest may say.
+const NUMBER_MAX: usize = 1 << 22;
+
 /// What a guest says of a command, as far as it can be: it may have been taken over.
 fn cleaned(outcome: CommandOutcome, wall_seconds: f64, shape: &Shape) -> CommandOutcome {
     let seconds_max = wall_seconds * f64::from(shape.cores) + 1.0;
     let seconds = |value: f64| if value.is_finite() { value.clamp(0.0, seconds_max) } else { 0.0 };
     let text = |text: String| text.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect::<String>();
-    let texts = |all: Vec<String>| all.into_iter().take(ENTRIES_MAX).map(text).collect();
+    let texts = |all: Vec<String>| all.into_iter().take(ENTRIES_MAX).map(text).collect::<Vec<_>>();
+    let count = |value: usize| value.min(ENTRIES_MAX);
     let number = |value: u64| value.min(u64::from(u32::MAX));
     let bytes = |value: u64| value.min(1 << 50);
     let (stalls, instructions) = (outcome.stalls, outcome.traps.instructions);
@@ -355,12 +361,28 @@ fn cleaned(outcome: CommandOutcome, wall_seconds: f64, shape: &Shape) -> Command
         // 128 and the number of a signal, at most.
         End::Exit(code) => End::Exit(code.clamp(0, 255)),
         End::Limit(passed, mut snapshot) => {
-            snapshot.processes.truncate(ENTRIES_MAX);
-            for process in &mut snapshot.processes {
-                process.line = text(std::mem::take(&mut process.line));
-                process.state = text(std::mem::take(&mut process.state));
-            }
-            snapshot.output = texts(snapshot.output);
+            let process = |process: ObservedProcess| ObservedProcess {
+                number: process.number,
+                depth: count(process.depth),
+                line: text(process.line),
+                state: text(process.state),
+                is_parent: process.is_parent,
+                children: count(process.children),
+                children_ended: count(process.children_ended),
+                parent: process.parent,
+                age_seconds: seconds(process.age_seconds),
+                cpu_seconds: seconds(process.cpu_seconds),
+                threads: process.threads,
+                waits: process.waits.map(text),
+                channel: process.channel.map(text),
+                stack: texts(process.stack),
+                files: texts(process.files),
+            };
+            *snapshot = Snapshot {
+                processes: snapshot.processes.into_iter().take(ENTRIES_MAX).map(process).collect(),
+                processes_more: snapshot.processes_more.min(NUMBER_MAX),
+                output: texts(snapshot.output),
+            };
             End::Limit(passed, snapshot)
         }
         End::Cancelled => End::Cancelled,
@@ -420,7 +442,7 @@ fn become_user(user: u32, group: u32) -> io::Result<()> {
 }
 
 /// A process that is killed on drop.
-struct Ended(Child);
+pub(crate) struct Ended(pub(crate) Child);
 
 impl Ended {
     fn take(self) -> Child {
@@ -505,6 +527,42 @@ fn outermost(paths: BTreeMap<PathBuf, bool>) -> Vec<(PathBuf, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A guest that was taken over sends what is hardest to show.
+    #[test]
+    fn a_portrait_of_a_hostile_guest_can_be_shown() {
+        let kernel = Kernel {
+            image: PathBuf::new(),
+            modules: Vec::new(),
+            package: String::new(),
+            digest: String::new(),
+            processor: kilnyard_model::order::Processor::X86_64,
+        };
+        let shape = Shape { kernel, accelerator: Accelerator::Emulation, cores: 1, memory_bytes: 1 << 20 };
+        let process = |number, parent, age_seconds| ObservedProcess {
+            number,
+            parent,
+            age_seconds,
+            depth: usize::MAX,
+            children: usize::MAX,
+            waits: Some("x\u{1b}".repeat(1 << 16)),
+            channel: Some("y".repeat(1 << 16)),
+            stack: vec!["z".repeat(1 << 16); 1 << 10],
+            files: vec![String::new(); 1 << 10],
+            ..ObservedProcess::default()
+        };
+        // Each is the parent of the other, and younger than a third one.
+        let snapshot = Snapshot {
+            processes: vec![process(1, 2, 0.0), process(2, 1, 0.0), process(3, 3, 1e300)],
+            processes_more: usize::MAX,
+            output: vec!["\n".to_owned(); 1 << 16],
+        };
+        let outcome = CommandOutcome::of(End::Limit(Passed::Silent, Box::new(snapshot)));
+        let End::Limit(passed, snapshot) = cleaned(outcome, 1.0, &shape).end else { panic!("another end") };
+        assert!(snapshot.summary(passed).len() < 100_000);
+        let bytes: usize = snapshot.lines().iter().map(String::len).sum();
+        assert!(bytes < 1 << 20, "{bytes}");
+    }
 
     #[test]
     fn what_a_folder_shows_is_not_shared_again() {

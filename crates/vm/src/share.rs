@@ -5,6 +5,7 @@
 
 use crate::emulator::program;
 use crate::frame::Shared;
+use crate::machine::Ended;
 use crate::users;
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::FdFlags;
@@ -18,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// The socket, in the machine's folder.
 const SOCKET: &str = "share.socket";
@@ -33,7 +34,7 @@ pub(crate) fn start(
     folder: &Path,
     shared: &[Shared],
     space: Option<RawFd>,
-) -> io::Result<(Child, UnixStream)> {
+) -> io::Result<(Ended, UnixStream)> {
     let parent = getpid();
     let path = program("virtiofsd").ok_or_else(|| io::Error::other("virtiofsd is not installed"))?;
     let at = folder.join(FOLDER);
@@ -94,17 +95,11 @@ pub(crate) fn start(
     };
     // SAFETY: the closure makes only system calls, with paths that were made before.
     unsafe { command.pre_exec(prepare) };
-    let mut child = command.spawn()?;
+    let child = Ended(command.spawn()?);
     drop(listener);
     let within = fs_err::File::open(folder)?;
-    match UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", within.as_raw_fd())) {
-        Ok(client) => Ok((child, client)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error)
-        }
-    }
+    let client = UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", within.as_raw_fd()))?;
+    Ok((child, client))
 }
 
 /// The flags of a path's mount that a user namespace cannot take away.

@@ -302,7 +302,7 @@ impl<'a> Performance<'a> {
             log.write(format!("{REMARK}{HAS_NETWORK}\n").as_bytes())
                 .map_err(|error| machine(order.stage, error))?;
         }
-        let (mut end, mut unreachable) = (End::Exit(0), 0);
+        let (mut end, mut unreachable, mut is_of_guest) = (End::Exit(0), 0, false);
         let killed_before = pressure::killed_for_memory();
         let limits = self.limits(order.stage);
         let sees_jobserver = matches!(order.stage, Stage::Build | Stage::Install);
@@ -339,6 +339,7 @@ impl<'a> Performance<'a> {
             {
                 end = End::LogFailed(error.to_string());
             }
+            is_of_guest = outcome.is_in_machine;
             if end != End::Exit(0) {
                 break;
             }
@@ -369,7 +370,12 @@ impl<'a> Performance<'a> {
                 false => Network::Unused,
             },
         };
+        let is_lost = is_of_guest && matches!(end, End::SandboxFailed(_));
         if let Some(mut failure) = failure(order.stage, end, &limits, &path, shortages) {
+            if is_lost {
+                // A build can end its own virtual machine, and makes the words about it: they blame no worker.
+                failure.kind = FailureKind::Signal;
+            }
             if let Some((bytes, bytes_max)) = written {
                 failure.message = format!("{}: {}", written_words(bytes, bytes_max), failure.message);
             }

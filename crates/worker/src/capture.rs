@@ -44,7 +44,7 @@ impl Performance<'_> {
     }
 
     fn capture_in(&self, order: &BuildOrder, root: &dyn Root) -> Result<Vec<Output>, Failure> {
-        let mut output = Bounded { bytes: Vec::new(), is_over: false };
+        let mut output = Bounded::default();
         let wall_seconds_max = order.terms.wall_seconds_max.unwrap_or(WALL_SECONDS_MAX);
         let mut ended = String::new();
         for command in order.stages.iter().flat_map(|stage| &stage.commands) {
@@ -129,8 +129,9 @@ fn deliver(
 }
 
 /// Output up to [`OUTPUT_BYTES_MAX`].
-struct Bounded {
-    bytes: Vec<u8>,
+#[derive(Debug, Default)]
+pub(crate) struct Bounded {
+    pub(crate) bytes: Vec<u8>,
     is_over: bool,
 }
 

@@ -31,7 +31,7 @@ use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::Task;
 use kilnyard_root::tree::{self, Manifest};
 use kilnyard_root::{Content, IdMap, Sandbox, probe};
-use record::LayerRecord;
+use record::{LayerRecord, Of};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,12 +67,34 @@ pub(crate) struct Layers {
 #[derive(Debug, Default)]
 struct State {
     sets: BTreeMap<String, LayerSet>,
+    /// The layers that each merged layer was made of.
+    merged: BTreeMap<String, Vec<String>>,
     /// Size of each layer, by name: `packages/HASH`, `sets/KEY` or `images/KEY`.
     bytes: BTreeMap<String, u64>,
     /// Number of roots that use a layer.
     users: HashMap<String, usize>,
     /// Layers that are not yet synced to the disk.
     unsynced: BTreeSet<String>,
+}
+
+impl State {
+    fn add(&mut self, name: String, kept: LayerRecord) {
+        if let Some(set) = kept.set {
+            self.sets.insert(name.clone(), set);
+        }
+        if !kept.merged.is_empty() {
+            self.merged.insert(name.clone(), kept.merged);
+        }
+        self.bytes.insert(name, kept.bytes);
+    }
+
+    /// Returns its size.
+    fn forget(&mut self, name: &str) -> Option<u64> {
+        self.sets.remove(name);
+        self.merged.remove(name);
+        self.unsynced.remove(name);
+        self.bytes.remove(name)
+    }
 }
 
 /// A package that has a layer.
@@ -145,10 +167,7 @@ impl Layers {
                         if !kept.is_safe {
                             state.unsynced.insert(name.clone());
                         }
-                        if let Some(set) = kept.set {
-                            state.sets.insert(name.clone(), set);
-                        }
-                        state.bytes.insert(name, kept.bytes);
+                        state.add(name, kept);
                     }
                     _ => left.extend(self.remove(&self.give_up(&name)?)),
                 }
@@ -248,7 +267,7 @@ impl Layers {
         folder: &Path,
         description: &str,
     ) -> io::Result<()> {
-        self.keep(&package_name(hash, base), folder, Some(description), None)
+        self.keep(&package_name(hash, base), folder, Of::Package(description))
     }
 
     /// Merges layers, the uppermost first, into one and returns its name. None of them may delete files of another.
@@ -266,7 +285,7 @@ impl Layers {
         let target = part.join("files");
         fs_err::create_dir(self.yard.join(&part))?;
         let merged = self.merge_into(layers, &target);
-        let kept = merged.and_then(|()| self.keep(&name, &self.yard.join(&target), None, None));
+        let kept = merged.and_then(|()| self.keep(&name, &self.yard.join(&target), Of::Merged(layers)));
         // The files were moved into the layer, or are no longer wanted.
         self.remove(&part);
         kept.map(|()| Some(name))
@@ -285,7 +304,7 @@ impl Layers {
     /// set before, that one stays. `None` if a layer below it is gone.
     pub(crate) fn keep_set(&self, folder: &Path, set: LayerSet) -> io::Result<Option<LayersInUse>> {
         let name = set.name();
-        self.keep(&name, folder, None, Some(set))?;
+        self.keep(&name, folder, Of::Set(set))?;
         let known = lock(&self.state).sets.get(&name).map(LayerSet::layers);
         let held = known.and_then(|layers| self.hold(&layers));
         // The next sweep removes what could not be removed now.
@@ -293,15 +312,9 @@ impl Layers {
         Ok(held)
     }
 
-    fn keep(
-        &self,
-        name: &str,
-        files: &Path,
-        description: Option<&str>,
-        set: Option<LayerSet>,
-    ) -> io::Result<()> {
+    fn keep(&self, name: &str, files: &Path, of: Of<'_>) -> io::Result<()> {
         let part = self.new_part(name);
-        let kept = self.put_together(&part, files, description, set);
+        let kept = self.put_together(&part, files, &of);
         let kept = match kept {
             Ok(kept) => kept,
             Err(error) => {
@@ -318,28 +331,23 @@ impl Layers {
         // Under the lock, so that a layer of the same name is removed either before or after this.
         fs_err::rename(self.yard.join(&part), self.at(name))?;
         state.unsynced.insert(name.to_owned());
-        state.bytes.insert(name.to_owned(), kept.bytes);
-        if let Some(set) = kept.set {
-            state.sets.insert(name.to_owned(), set);
-        }
+        state.add(name.to_owned(), kept);
         Ok(())
     }
 
     /// Assembles a layer under a temporary name.
-    fn put_together(
-        &self,
-        part: &Path,
-        files: &Path,
-        description: Option<&str>,
-        set: Option<LayerSet>,
-    ) -> io::Result<LayerRecord> {
+    fn put_together(&self, part: &Path, files: &Path, of: &Of<'_>) -> io::Result<LayerRecord> {
+        // Commands made it, perhaps in a virtual machine: as a link, it would lead elsewhere from now on.
+        if !fs_err::symlink_metadata(files)?.is_dir() {
+            return Err(io::Error::other(format!("{} is no folder", files.display())));
+        }
         let part = self.yard.join(part);
         fs_err::create_dir(&part)?;
         fs_err::rename(files, part.join("files"))?;
-        if let Some(description) = description {
+        if let Of::Package(description) = of {
             fs_err::write(part.join("description"), description)?;
         }
-        let kept = LayerRecord::new(&self.boot, Manifest::of(&part.join("files")), set);
+        let kept = LayerRecord::new(&self.boot, Manifest::of(&part.join("files")), of);
         kept.write(&part)?;
         Ok(kept)
     }
@@ -351,13 +359,25 @@ impl Layers {
             let below = folder.strip_prefix(DEPENDENCIES)?.strip_prefix('/')?;
             Some(below.strip_suffix("/files")?.to_owned())
         };
+        let mut names: BTreeSet<String> = folders.iter().filter_map(name).collect();
+        // A merged layer has the same files as those that it was made of.
+        let state = lock(&self.state);
+        let of_merged = names.iter().filter_map(|name| state.merged.get(name)).flatten();
+        let of_merged: Vec<String> = of_merged.cloned().collect();
+        names.extend(of_merged);
+        drop(state);
         let mut found = None;
-        for name in folders.iter().filter_map(name) {
+        for name in names {
             let Some(difference) = self.damage(&name) else { continue };
             let mut state = lock(&self.state);
-            // The layers above are useless without it.
-            let above = state.sets.iter().filter(|(_, set)| set.stack.contains(&name));
-            let useless: Vec<String> = above.map(|(above, _)| above.clone()).chain([name.clone()]).collect();
+            // Layers with its files, and those above, are useless without it.
+            let merged = state.merged.iter().filter(|(_, layers)| layers.contains(&name));
+            let mut useless: Vec<String> = merged.map(|(merged, _)| merged.clone()).collect();
+            useless.push(name.clone());
+            let is_useless = |layer: &String| useless.contains(layer);
+            let above = state.sets.iter().filter(|(_, set)| set.stack.iter().any(is_useless));
+            let above: Vec<String> = above.map(|(above, _)| above.clone()).collect();
+            useless.extend(above);
             let mut gone = Vec::new();
             for name in useless {
                 gone.extend(self.drop_one(&mut state, &name));
@@ -375,9 +395,7 @@ impl Layers {
 
     /// Forgets a layer. Returns the folder to remove, if any.
     fn drop_one(&self, state: &mut State, name: &str) -> Option<PathBuf> {
-        state.sets.remove(name);
-        state.unsynced.remove(name);
-        state.bytes.remove(name)?;
+        state.forget(name)?;
         let folder = self.give_up(name).ok()?;
         if state.users.contains_key(name) {
             // Roots of running builds use its files. Since it has no record, the next start removes it.
@@ -437,9 +455,7 @@ impl Layers {
     /// Forgets a layer and removes it.
     fn take(&self, mut state: MutexGuard<'_, State>, name: &str) -> io::Result<Option<LeftOver>> {
         let gone = self.give_up(name)?;
-        state.sets.remove(name);
-        state.bytes.remove(name);
-        state.unsynced.remove(name);
+        state.forget(name);
         drop(state);
         Ok(self.remove(&gone))
     }
@@ -658,6 +674,42 @@ mod tests {
         assert_eq!(HASHES.map(|hash| layers.package(hash, &base()).is_some()), [true, false, false]);
         let left = std::fs::read_dir(trial.folder.path().join(DEPENDENCIES).join("packages")).unwrap();
         assert_eq!(left.count(), 1);
+    }
+
+    #[test]
+    fn damage_of_a_merged_layer_is_that_of_its_sources() {
+        let trial = Trial::new();
+        let layers = trial.layers(1 << 30);
+        for hash in HASHES {
+            layers.keep_package(hash, &base(), &trial.written(10), hash).unwrap();
+        }
+        let merged = HASHES[..2].iter().map(|hash| package_name(hash, &base())).collect::<Vec<_>>();
+        // Merged, with the files of one of them.
+        let folder = trial.folder.path().join("merged");
+        std::fs::create_dir(&folder).unwrap();
+        let shared = trial.folder.path().join(layers.files(&merged[0])).join("file");
+        std::fs::hard_link(&shared, folder.join("file")).unwrap();
+        layers.keep("packages/merged-x", &folder, Of::Merged(&merged)).unwrap();
+        let above = trial.set(&["aa", "bb"], &["packages/merged-x".to_owned()]);
+        drop(layers.keep_set(&trial.written(10), above).unwrap());
+        std::fs::write(&shared, "short").unwrap();
+        // An instance that finds them knows it, too.
+        let layers = trial.layers(1 << 30);
+        let folders = [layers.files("packages/merged-x").display().to_string()];
+        assert!(layers.drop_damaged(&folders).is_some());
+        assert_eq!(HASHES.map(|hash| layers.package(hash, &base()).is_some()), [false, true, true]);
+        assert!(!layers.at("packages/merged-x").exists());
+        assert!(layers.largest(&base(), &wanted(&["aa", "bb"]), STACKED_MAX).is_none());
+    }
+
+    #[test]
+    fn a_link_is_no_layer() {
+        let trial = Trial::new();
+        let layers = trial.layers(1 << 30);
+        let link = trial.folder.path().join("link");
+        std::os::unix::fs::symlink("/", &link).unwrap();
+        assert!(layers.keep_package("aa", &base(), &link, "").is_err());
+        assert!(layers.package("aa", &base()).is_none());
     }
 
     #[test]

@@ -2,24 +2,23 @@
 
 mod of_root;
 
-pub(crate) use of_root::{RootMachine, check};
+pub(crate) use of_root::{REPLACED, RootMachine, check, is_contained};
 
 use kilnyard_model::order::{MachineTerms, Processor};
 use kilnyard_process::{CommandOutcome, End, Limits, Sample, Watched, Writing};
 use kilnyard_root::{IdMap, Sandbox};
-use kilnyard_vm::{Accelerator, Console, Kernel, Machine, Shape, accelerator, missing_requirement};
+use kilnyard_vm::{
+    Accelerator, BOOTS_WITHIN, Console, Kernel, Machine, Shape, accelerator, missing_requirement,
+};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 /// The folder for kernels, relative to the yard.
 pub const KERNELS: &str = "state/machines";
 /// The folder of a machine, relative to the folder of its root.
 const FOLDER: &str = "machine";
-/// How long a machine may take to boot on a busy machine.
-const BOOTS_WITHIN: Duration = Duration::from_secs(120);
 
 /// The kernel for machines, and how it runs here.
 #[derive(Debug)]
@@ -99,9 +98,9 @@ impl Machines {
         Ok(Console { shape, made: self.kernels.clone(), folder, sandbox, boots_within: BOOTS_WITHIN })
     }
 
-    /// Whether a machine can be started.
-    pub(crate) fn are_there(&self) -> bool {
-        self.kernel(None).is_ok()
+    /// Whether a machine can be started for roots with these ids.
+    pub(crate) fn are_there(&self, ids: &IdMap) -> bool {
+        missing_requirement(None, Some(ids)).is_none() && self.kernel(None).is_ok()
     }
 
     fn start(

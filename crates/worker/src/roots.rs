@@ -25,7 +25,7 @@ use crate::memory::Reservation;
 use commands::{Jobserver, Owners, Terms};
 use kilnyard_root::quota::Project;
 use kilnyard_root::sandbox::RunError;
-use kilnyard_root::{Flushes, IdMap, Keeper, MEMORY, Making, RootPlan, probe};
+use kilnyard_root::{IdMap, Keeper, MEMORY, Making, Place, RootPlan, SHARED, probe};
 use shown::Shown;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,6 +41,7 @@ pub struct RootFolder {
     ids: IdMap,
     /// Its paths are relative to the yard.
     plan: RootPlan,
+    place: Place,
     lasting: Lasting,
     shown: Shown,
     terms: Terms,
@@ -165,16 +166,19 @@ impl RootFolder {
     /// The folder of an existing root.
     pub fn at(yard: &Path, name: &str, ids: &IdMap, layers: &[String]) -> RootFolder {
         let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
-        let plan = RootPlan::found(yard, &Path::new("roots").join(name), &layers);
-        RootFolder::of_plan(yard, ids, Planned { plan, flushes: Flushes::Discard })
+        let folder = Path::new("roots").join(name);
+        let making = Making::found(yard, &folder);
+        let plan = RootPlan::new(&folder, &layers, &making);
+        RootFolder::of_plan(yard, ids, Planned { plan, making })
     }
 
     fn of_plan(yard: &Path, ids: &IdMap, planned: Planned) -> RootFolder {
-        let Planned { plan, flushes } = planned;
+        let Planned { plan, making: Making { place, flushes, .. } } = planned;
         RootFolder {
             yard: yard.to_owned(),
             ids: ids.clone(),
             plan,
+            place,
             lasting: Lasting::default(),
             shown: Shown::default(),
             terms: Terms { flushes, ..Terms::default() },
@@ -188,19 +192,49 @@ impl RootFolder {
     pub(crate) fn set_layers(&mut self, layers: &[String]) -> io::Result<()> {
         write_layers(&self.path(), layers)?;
         let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
-        let making = Making { flushes: self.terms.flushes, ..Making::default() };
+        let making = Making { place: self.place, flushes: self.terms.flushes, ..Making::default() };
         self.plan = RootPlan::new(&self.plan.folder, &layers, &making);
         Ok(())
     }
 
     /// Discards the files written to a root that is an overlay on the disk.
     pub(crate) fn start_over(&self) -> Result<(), RunError> {
-        for part in ["upper", "work"] {
-            remove_or_set_aside(&self.yard, &self.plan.folder.join(part), &self.ids);
-            fs_err::create_dir(self.path().join(part))?;
-            probe::give_to_root(&self.path().join(part), &self.ids)?;
+        let parts = match self.place {
+            Place::Shared => self.plan.folder.join(SHARED),
+            _ => self.plan.folder.clone(),
+        };
+        for part in ["upper", "work"].map(|part| parts.join(part)) {
+            remove_or_set_aside(&self.yard, &part, &self.ids);
+            fs_err::create_dir(self.yard.join(&part))?;
+            probe::give_to_root(&self.yard.join(&part), &self.ids)?;
         }
         Ok(())
+    }
+
+    /// Moves the written files of a root that no machine has used into the folder that machines may write to. The root is to be
+    /// found again after that.
+    ///
+    /// # Errors
+    /// The files cannot be moved, or are not those of an overlay.
+    pub(crate) fn share_with_machines(&self) -> io::Result<()> {
+        if self.place == Place::Shared {
+            return Ok(());
+        }
+        // An earlier attempt may have been killed at any step.
+        let part = self.path().join("shared.part");
+        fs_err::create_dir_all(&part)?;
+        for name in ["work", "upper"] {
+            let (from, to) = (self.path().join(name), part.join(name));
+            if from.is_dir() {
+                fs_err::rename(from, to)?;
+            } else if !to.is_dir() {
+                return Err(io::Error::other(
+                    "a virtual machine can only use a root on the disk that is an overlay",
+                ));
+            }
+        }
+        probe::give_to_root(&part, &self.ids)?;
+        fs_err::rename(part, self.path().join(SHARED))
     }
 
     /// The folder, as a path that this process can open.

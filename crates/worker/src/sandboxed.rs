@@ -3,7 +3,7 @@
 
 use crate::apart::Apart;
 use crate::layers::{Image, Layers, OF_MACHINES};
-use crate::machines::{Machines, RootMachine, check};
+use crate::machines::{Machines, RootMachine, check, is_contained};
 use crate::memory::{Memory, Reservation};
 use crate::remover::Remover;
 use crate::roots::{BuildFacts, Planned, RootResources, in_machine};
@@ -13,16 +13,19 @@ use kilnyard_mirror::{FileStore, Sha256Hex};
 use kilnyard_model::order::{Input, InputText, MachineTerms, RootOrder};
 use kilnyard_process::{CommandOutcome, End, Sample, Watched, run_watched};
 use kilnyard_root::sandbox::RunError;
+use kilnyard_root::tree::remove_beneath;
 use kilnyard_root::{Form, Nesting, SHARED, Sandbox, used_bytes};
 use kilnyard_schedule::Files;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The folder of the machine of a shell, before the id of its process, relative to the folder of its root.
+/// The folder of the machine of a shell, before a number, relative to the folder of its root.
 const CONSOLE: &str = "console";
+/// Shells of this process so far: several may be open in one root.
+static SHELLS: AtomicU64 = AtomicU64::new(0);
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -137,7 +140,7 @@ impl Runner for Sandboxed {
     fn build_root(&self, wanted: &BuildRoot<'_>, cancel: &AtomicBool) -> Result<Box<dyn Root>, RunnerError> {
         let Settings { yard, ids, roots, jobserver, .. } = &*self.settings;
         let BuildRoot { name, order, local, .. } = *wanted;
-        let machine = order.terms.machine.filter(|terms| !terms.is_optional || self.machines.are_there());
+        let machine = order.terms.machine.filter(|terms| !terms.is_optional || self.machines.are_there(ids));
         let reservation = match wanted.files {
             Files::Memory if machine.is_none() => self.reserve(wanted),
             Files::Memory | Files::Disk => None,
@@ -193,10 +196,15 @@ impl Runner for Sandboxed {
     ) -> Result<i32, RunnerError> {
         let Entering { package, order, local, .. } = *entering;
         let Settings { yard, ids, .. } = &*self.settings;
-        let root = RootFolder::of_failed(yard, package, ids, &local.layers).of_root_order(order, local);
+        let found = || RootFolder::of_failed(yard, package, ids, &local.layers);
+        if entering.machine.is_some() {
+            found().share_with_machines()?;
+        }
+        let root = found().of_root_order(order, local);
+        let shared = root.path().join(SHARED);
         // What a virtual machine left may lead elsewhere.
-        if root.path().join(SHARED).exists() {
-            check(&root.path().join(SHARED))?;
+        if shared.exists() {
+            check(&shared)?;
         }
         // The fakeroot session lasts as long as `root`.
         let root = root.with_session()?.nesting(self.nesting(package));
@@ -205,12 +213,20 @@ impl Runner for Sandboxed {
         let Some(terms) = entering.machine else {
             return Ok(sandbox.run_interactively(entering.specification, run)?);
         };
-        // Of this process: one that was killed has left its own.
-        let folder = root.path().join(format!("{CONSOLE}-{}", std::process::id()));
-        let console = self.machines.console(folder, terms, sandbox).map_err(io::Error::other)?;
+        if !is_contained(&sandbox, &root.plan().folder) {
+            let text = "this root has its files where a virtual machine would reach those of others";
+            return Err(io::Error::other(text).into());
+        }
+        let number = SHELLS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{CONSOLE}-{}-{number}", std::process::id());
+        let console = self.machines.console(root.path().join(&name), terms, sandbox);
+        let console = console.map_err(io::Error::other)?;
         let ended = console.command(entering.specification).and_then(run);
+        // One that was killed could not remove it.
+        let removed = remove_beneath(yard, &root.plan().folder.join(&name));
         fs_err::remove_file(entering.specification)?;
-        check(&root.path().join(SHARED))?;
+        check(&shared)?;
+        removed?;
         Ok(ended?)
     }
 }

@@ -3,6 +3,7 @@
 //! Output counts only if the machine confirms it, or if it is the line that explains the failure: programs print the
 //! same words in their own tests, too.
 
+use crate::machines::REPLACED;
 use kilnyard_mirror::FetchError;
 use kilnyard_model::order::Stage;
 use kilnyard_model::result::FailureKind;
@@ -116,6 +117,10 @@ pub(crate) fn of_exit(
 
 /// Classifies a failure of Kilnyard's own work for a build by its message, which contains the kernel's error.
 pub(crate) fn of_machine(message: &str) -> FailureKind {
+    if message.starts_with(REPLACED) {
+        // Only the build could do that.
+        return FailureKind::Outputs;
+    }
     let is_full = DISK.iter().any(|text| message.contains(text));
     if is_full { FailureKind::Disk } else { FailureKind::Machine }
 }

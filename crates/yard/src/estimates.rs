@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::yard::{Yard, store_error};
+use kilnyard_model::order::MachineTerms;
 use kilnyard_schedule::work::{StageTime, memory_after_exhaustion_bytes};
 use kilnyard_schedule::{Basis, Machine, Measured, Step, Work, estimate};
 use kilnyard_store::{BuildRow, Measurement, Store};
@@ -74,6 +75,13 @@ impl Estimates {
         work
     }
 
+    /// A build in a virtual machine, if it has one: the guest's kernel fills all of its memory with what it has read.
+    pub fn work_in(&self, machine: Option<MachineTerms>, work: Work) -> Work {
+        let machine_bytes = machine.map_or(0, |terms| terms.memory_bytes.saturating_add(EMULATOR_BYTES));
+        let memory_bytes = work.memory_bytes.max(machine_bytes);
+        Work { memory_bytes: memory_bytes.min(self.machine.memory_bytes.unwrap_or(u64::MAX)), ..work }
+    }
+
     /// How many traps a second the last build of a package had that stalled other cores.
     pub fn traps_per_second(&self, package: &str) -> f64 {
         self.traps.get(package).copied().unwrap_or(0.0)
@@ -97,6 +105,8 @@ impl Estimates {
     }
 }
 
+/// What the emulator and the servers of a virtual machine need beyond the machine's memory.
+const EMULATOR_BYTES: u64 = 128 << 20;
 /// The shortest estimate of a build.
 const SECONDS_MIN: f64 = 0.1;
 

@@ -432,7 +432,10 @@ fn foresee(
         true => Work::default(),
         false => Work {
             jobs_max: settings[id.index()].terms.jobs_max,
-            ..estimates.work(graph.name(id), workshop.source_bytes(id), workshop.prior_seconds(id))
+            ..estimates.work_in(
+                settings[id.index()].terms.machine,
+                estimates.work(graph.name(id), workshop.source_bytes(id), workshop.prior_seconds(id)),
+            )
         },
     };
     let works = graph.packages().map(work).collect();

@@ -266,19 +266,32 @@ fn algorithm(packet: &[u8]) -> Option<u8> {
     (*packet.get(begins)? == 4).then(|| packet.get(begins + 2).copied())?
 }
 
-/// What differs in an entry of the first list between a file and the same one with a signature, by the texts around it: its digest,
-/// its size, the place of its header, and its path.
-const OF_FILE: [(&str, &str); 4] = [
-    ("<checksum type=\"sha256\" pkgid=\"YES\">", "</checksum>"),
-    ("<size package=\"", "\""),
-    ("<rpm:header-range start=\"", "/>"),
-    ("<location href=\"", "\""),
+/// A value of an entry: the texts around it, and whether it has the form that it has in every entry.
+type OfFile = (&'static str, &'static str, fn(&str) -> bool);
+
+/// What differs in an entry of the first list between a file and the same one with a signature: its digest, its size, the place of
+/// its header, and its path. A value of another form is not left out: it could be elements of its own, which no worker signed.
+const OF_FILE: [OfFile; 4] = [
+    ("<checksum type=\"sha256\" pkgid=\"YES\">", "</checksum>", |value| {
+        !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }),
+    ("<size package=\"", "\"", is_number),
+    ("<rpm:header-range start=\"", "/>", |value| {
+        let numbers = value.strip_suffix('"').and_then(|rest| rest.split_once("\" end=\""));
+        numbers.is_some_and(|(start, end)| is_number(start) && is_number(end))
+    }),
+    ("<location href=\"", "\"", |value| !value.contains(['<', '>'])),
 ];
 
-fn part((before, after): (&str, &str), entry: &str) -> Option<std::ops::Range<usize>> {
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn part((before, after, has_form): OfFile, entry: &str) -> Option<std::ops::Range<usize>> {
     // Texts of packages have no such mark: they are escaped.
     let start = entry.find(before)? + before.len();
-    Some(start..start + entry[start..].find(after)?)
+    let range = start..start + entry[start..].find(after)?;
+    has_form(&entry[range.clone()]).then_some(range)
 }
 
 /// An entry of the first list without what differs between a file and the same one with a signature.
@@ -323,5 +336,22 @@ mod tests {
         };
         assert_eq!(masked(&entry("ab", "12", "x")), masked(&entry("cd", "345", "x")));
         assert_ne!(masked(&entry("ab", "12", "x")), masked(&entry("ab", "12", "y")));
+        // Elements in the place of a value are of no file.
+        let plain = entry("ab", "12", "x");
+        let obsoletes = "<rpm:obsoletes><rpm:entry name=\"y\"/></rpm:obsoletes>";
+        for (from, to) in [
+            (
+                "end=\"129\"/>",
+                format!("end=\"129\"></rpm:header-range>{obsoletes}<rpm:header-range start=\"1\"/>"),
+            ),
+            ("end=\"129\"/>", "end=\"129\" end=\"x\"/>".to_owned()),
+            (">ab</checksum>", format!(">ab{obsoletes}</checksum>")),
+            ("package=\"12\"", "package=\"-12\"".to_owned()),
+            ("href=\"ab/", "href=\"<ab/".to_owned()),
+        ] {
+            let changed = plain.replacen(from, &to, 1);
+            assert_ne!(changed, plain);
+            assert_ne!(masked(&changed), masked(&plain), "{changed}");
+        }
     }
 }

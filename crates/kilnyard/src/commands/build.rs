@@ -134,7 +134,11 @@ fn warn_of_machines(yard: &Yard, plan: &Plan) {
     if !tables.has_machines() {
         return;
     }
-    let Some((reason, package)) = kilnyard_worker::missing_machine(None, Some(&yard.ids())) else { return };
+    let Some((reason, package)) =
+        kilnyard_worker::missing_machine(yard.config.family.processor(), Some(&yard.ids()))
+    else {
+        return;
+    };
     let is_meant = |name: &str| tables.settings_of(name).terms.machine.is_some_and(|one| !one.is_optional);
     let open = plan.packages.iter().map(|row| &row.package);
     let open = open.filter(|row| matches!(row.state, PackageState::Waiting | PackageState::Ready));

@@ -14,7 +14,7 @@ use kilnyard_process::folder_of_groups;
 use kilnyard_process::weight::{Mechanism, Weights};
 use kilnyard_root::sandbox::{Need, RunError};
 use kilnyard_root::{Backend, Form, IdMap, Roots, block, probe, tree};
-use kilnyard_vm::{Kernel, accelerator, missing_requirement};
+use kilnyard_vm::{Accelerator, Kernel, accelerator, missing_requirement};
 use kilnyard_yard::finding::Finding;
 use kilnyard_yard::host;
 use kilnyard_yard::remedy::Remedy;
@@ -232,11 +232,19 @@ fn virtual_machines(yard: &Yard) -> Finding {
             kilnyard_vm::check_program(processor, &kernels).map_err(|error| error.to_string())?;
             Kernel::downloaded(&kernels, processor).map_err(|error| error.to_string())
         })
-        .and_then(|kernel| accelerator(&kernel, &kernels).map_err(|error| error.to_string()));
+        .and_then(|kernel| {
+            let accelerator = accelerator(&kernel, &kernels).map_err(|error| error.to_string())?;
+            Ok((kernel, accelerator))
+        });
     match found {
-        Ok(accelerator) => {
-            let kernel = foreign.map_or("a kernel".to_owned(), |one| format!("a kernel for {one}"));
-            Finding::new(NAME, true, format!("{kernel} boots by {accelerator}"))
+        Ok((kernel, accelerator)) => {
+            let cost = match accelerator {
+                Accelerator::Kvm => "",
+                Accelerator::Emulation => ", ten to twenty times slower than this machine",
+            };
+            let processor = foreign.map_or(String::new(), |one| format!(" for {one}"));
+            let text = format!("{} boots{processor} by {accelerator}{cost}", kernel.package);
+            Finding::new(NAME, true, text)
         }
         Err(error) => Finding::new(NAME, false, error),
     }

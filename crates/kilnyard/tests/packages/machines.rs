@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 pub const CASES: &[Trial] = &[
     ("a_package_from_a_virtual_machine_has_the_same_bytes", same_bytes),
+    ("dependencies_are_installed_in_a_virtual_machine", dependencies),
     ("a_package_whose_builds_stall_all_cores_gets_one_alone", stalling),
 ];
 
@@ -47,6 +48,29 @@ fn stalling(shared: &Shared) {
     assert!(yard.is_clean());
 }
 
+/// Layers of packages are unpacked and configured in a machine, which may write to a folder of its root alone.
+fn dependencies(shared: &Shared) {
+    let needing = Fixture { build: "test -e /usr/share/below/data", ..good("above", "below") };
+    let yard = shared.yard("machine-depends", &[Fixture { binary: SAYING, ..good("below", "") }, needing]);
+    let config = yard.read("kilnyard.toml") + "\n[package.above]\nmachine = \"vm\"\n";
+    std::fs::write(yard.path("kilnyard.toml"), config).unwrap();
+    yard.build().exits(0).says(&["2 built"]);
+    yard.run(&["log", "above", "depends"]).says(&["1 unpacked into layers", "1 stacked and configured"]);
+    yard.run(&["log", "above", "depends"]).lacks(&["could not be configured", "by the package manager"]);
+    // It was configured by another kernel than this one.
+    let log = yard.run(&["log", "above", "depends", "--all"]).exits(0).stdout;
+    let own = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let booted = log.lines().find_map(|line| line.strip_prefix("booted as "));
+    assert!(booted.is_some_and(|id| id != own.trim()), "{log}");
+    // Layers are searched once, and merged ones not at all.
+    let found = || yard.run(&["hazards", "--json"]).exits(1).stdout;
+    let first = found();
+    assert_eq!(found(), first);
+    let layers = std::fs::read_dir(yard.path("layers/dependencies/packages")).unwrap().count();
+    assert_eq!(layers, 1);
+    assert!(yard.is_clean());
+}
+
 /// A build that fails. The wrappers of clients of a jobserver are mounted into its root.
 const BROKEN: &str =
     "uname -r\ntest -p /kilnyard/tools/jobserver && echo the jobserver is there\necho left > left\nfalse";
@@ -69,7 +93,7 @@ fn same_bytes(shared: &Shared) {
         config.replace("[root]", "[root]\nmachine = \"vm\"\ncores = 2"),
     )
     .unwrap();
-    yard.run(&["doctor"]).says(&["virtual machines: a kernel boots by "]);
+    yard.run(&["doctor"]).says(&["virtual machines: linux-image-", " boots by "]);
     let plan = yard.run(&["root", "plan", "one"]).exits(0).stdout;
     assert!(
         plan.starts_with("the root of one 1.0")
@@ -86,7 +110,9 @@ fn same_bytes(shared: &Shared) {
     let (build, test) = (booted("build"), booted("test"));
     assert!(build.len() == 1 && test.len() == 2 && test[0] == test[1], "{build:?} {test:?}");
     assert!(build[0] != test[0] && ![&build[0], &test[0]].contains(&&own.trim().to_owned()));
-    // A failed root is entered in a machine, too.
+    // A failed root is entered in a machine, too, also if it was made without one.
+    let kernel = ["shell", "broken", "--", "uname", "-r"];
+    assert!(yard.run(&kernel).exits(0).stdout.trim().ends_with("-cloud-amd64"));
     yard.run(&["build", "--force", "broken"]).exits(1);
     yard.run(&["log", "broken", "build"]).exits(0).says(&["-cloud-amd64", "the jobserver is there"]);
     let print = ["shell", "broken", "--", "cat", "/build/broken-1.0/left"];

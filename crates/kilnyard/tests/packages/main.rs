@@ -151,7 +151,8 @@ fn main() {
         "roots_on_block_devices_build_packages" => {
             case.needs(support::is_root(), "only root can mount a device")
         }
-        "a_package_from_a_virtual_machine_has_the_same_bytes" => case
+        "a_package_from_a_virtual_machine_has_the_same_bytes"
+        | "dependencies_are_installed_in_a_virtual_machine" => case
             .needs(support::is_root(), "only root can share folders with a virtual machine")
             .needs(support::has("qemu-system-x86_64"), "qemu-system-x86_64 is not installed"),
         _ => case,

@@ -8,6 +8,9 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{PLAIN_KEY, PlainSigner, write};
 
+/// The folder of packages that a key has signed.
+const POOL: &str = "Packages/0123456789abcdef";
+
 fn digest(content: &str) -> String {
     Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -16,7 +19,7 @@ fn file(folder: &Path, name: &str) -> ListedFile {
     let file = folder.join("files").join(digest(name));
     write(&file, name.as_bytes());
     ListedFile {
-        folder: "Packages".to_owned(),
+        folder: POOL.to_owned(),
         name: name.to_owned(),
         file,
         sha256: digest(name),
@@ -65,7 +68,7 @@ fn check(folder: &Path) -> Vec<String> {
     assert_eq!(fs::read_to_string(folder.join("repository").join(CLIENT.0)).unwrap(), CLIENT.1);
     assert!(at.join("repodata/top.xml.asc").exists() && at.join(KEYRING_FILE).exists());
     for name in list.lines() {
-        assert_eq!(fs::read_to_string(at.join("Packages").join(name)).unwrap(), name);
+        assert_eq!(fs::read_to_string(at.join(POOL).join(name)).unwrap(), name);
     }
     list.lines().map(str::to_owned).collect()
 }
@@ -78,7 +81,7 @@ fn files_stay_for_one_more_generation() {
     assert_eq!(check(at), ["a-1.rpm", "b-1~rc1^git.rpm"]);
     assert!(!publish(at, &["a-1.rpm", "b-1~rc1^git.rpm"]));
     assert!(publish(at, &["a-2.rpm", "b-1~rc1^git.rpm"]));
-    let packages = at.join("repository/packages/Packages");
+    let packages = at.join("repository/packages").join(POOL);
     // A reader of the text before still finds what it names.
     assert_eq!(listed(&packages), ["a-1.rpm", "a-2.rpm", "b-1~rc1^git.rpm"]);
     assert_eq!(listed(&at.join("repository/packages/repodata")).len(), 4);
@@ -92,14 +95,15 @@ fn a_lost_or_changed_file_makes_a_new_generation() {
     let scratch = tempfile::tempdir().unwrap();
     let at = scratch.path();
     let current = at.join("repository/packages");
-    for lost in ["Packages/a-1.rpm", "repodata/top.xml.asc", "repodata/top.xml", KEYRING_FILE] {
+    let package = format!("{POOL}/a-1.rpm");
+    for lost in [&package, "repodata/top.xml.asc", "repodata/top.xml", KEYRING_FILE] {
         publish(at, &["a-1.rpm"]);
         fs::remove_file(current.join(lost)).unwrap();
         assert!(publish(at, &["a-1.rpm"]), "{lost}");
         check(at);
     }
-    fs::remove_file(current.join("Packages/a-1.rpm")).unwrap();
-    fs::write(current.join("Packages/a-1.rpm"), "another size").unwrap();
+    fs::remove_file(current.join(&package)).unwrap();
+    fs::write(current.join(&package), "another size").unwrap();
     assert!(publish(at, &["a-1.rpm"]));
     check(at);
 }

@@ -1,6 +1,6 @@
 //! Images of layers, for roots on block devices. They are stored with the dependency layers, within the same bound.
 
-use super::{DEPENDENCIES, Layers, LayersInUse};
+use super::{DEPENDENCIES, Layers, LayersInUse, Of};
 use kilnyard_mirror::Sha256Hex;
 use kilnyard_root::sandbox::RunError;
 use kilnyard_root::{Device, FileSystem, Form, IdMap, ImagePlan, Operation, Sandbox, TREE, View, probe};
@@ -114,7 +114,7 @@ impl Layers {
         if held.is_none() {
             let part = self.new_part(&name);
             let made = self.make_image(&part, layers, device);
-            let kept = made.and_then(|()| Ok(self.keep(&name, &self.yard.join(&part), None, None)?));
+            let kept = made.and_then(|()| Ok(self.keep(&name, &self.yard.join(&part), Of::Image)?));
             if let Err(error) = kept {
                 // The next sweep removes what could not be removed now.
                 self.remove(&part);

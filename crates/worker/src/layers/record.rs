@@ -50,6 +50,21 @@ pub(super) struct LayerRecord {
     pub(super) manifest: Option<Manifest>,
     /// Absent for packages and images.
     pub(super) set: Option<LayerSet>,
+    /// The layers whose files a merged one shares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) merged: Vec<String>,
+}
+
+/// The content of a new layer.
+#[derive(Debug)]
+pub(super) enum Of<'a> {
+    /// A package, with the text that its family keeps with it.
+    Package(&'a str),
+    /// The files of these layers.
+    Merged(&'a [String]),
+    Set(LayerSet),
+    /// An image of layers.
+    Image,
 }
 
 impl LayerRecord {
@@ -58,8 +73,13 @@ impl LayerRecord {
         let _ = fs_err::remove_file(folder.join(FILE));
     }
 
-    pub(super) fn new(boot: &str, manifest: Manifest, set: Option<LayerSet>) -> LayerRecord {
+    pub(super) fn new(boot: &str, manifest: Manifest, of: &Of<'_>) -> LayerRecord {
         let bytes = manifest.bytes;
+        let (set, merged) = match of {
+            Of::Package(_) | Of::Image => (None, Vec::new()),
+            Of::Merged(layers) => (None, layers.to_vec()),
+            Of::Set(set) => (Some(set.clone()), Vec::new()),
+        };
         LayerRecord {
             format: FORMAT,
             boot: boot.to_owned(),
@@ -67,6 +87,7 @@ impl LayerRecord {
             bytes,
             manifest: Some(manifest),
             set,
+            merged,
         }
     }
 

@@ -9,11 +9,11 @@ use crate::layers::Image;
 use kilnyard_model::order::MachineTerms;
 use kilnyard_process::{CommandOutcome, End, Sample, Watched};
 use kilnyard_root::tree::remove_beneath;
-use kilnyard_root::{SHARED, Sandbox, usage};
+use kilnyard_root::{Operation, SHARED, Sandbox, View, usage};
 use kilnyard_vm::Machine;
 use std::cell::RefCell;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,7 +57,11 @@ impl RootMachine {
                     // Without its weight, the build still works.
                     let _ = watched.membership.map(|membership| membership.enter(process));
                 }
-                let outcome = measured(&root.path().join(SHARED), &mut |written| {
+                // A guest can write to all of its folder, not only where the sandbox does.
+                let shared = root.path().join(SHARED);
+                let others = root.written_outside().into_iter().filter(|folder| !folder.starts_with(&shared));
+                let folders: Vec<PathBuf> = std::iter::once(shared.clone()).chain(others).collect();
+                let outcome = measured(&folders, &mut |written| {
                     machine.run(&sandbox, output, watched, written, observe)
                 });
                 *self.guest.borrow_mut() = Guest::Running(machine);
@@ -99,6 +103,9 @@ impl RootMachine {
             guest => *self.guest.borrow_mut() = guest,
         }
         self.end(root).map_err(|error| error.to_string())?;
+        if [&sandbox, &other].iter().any(|sandbox| !is_contained(sandbox, &root.plan().folder)) {
+            return Err("the root has no folder of its own for a virtual machine".to_owned());
+        }
         let folder = root.path().join(FOLDER);
         let started = self.machines.start(&folder, self.terms, &[&sandbox, &other], image.as_ref());
         let machine = started.inspect_err(|_| {
@@ -138,8 +145,8 @@ impl RootMachine {
 /// How often what a command has written is measured, which takes a walk over all files.
 const MEASURED: Duration = Duration::from_secs(5);
 
-/// Does something while what is in a folder is measured.
-fn measured<T>(folder: &Path, action: &mut dyn FnMut(&AtomicU64) -> T) -> T {
+/// Does something while what is in folders is measured.
+fn measured<T>(folders: &[PathBuf], action: &mut dyn FnMut(&AtomicU64) -> T) -> T {
     let (written, is_over) = (AtomicU64::new(0), (Mutex::new(false), Condvar::new()));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -147,7 +154,8 @@ fn measured<T>(folder: &Path, action: &mut dyn FnMut(&AtomicU64) -> T) -> T {
             let mut over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
             while !*over {
                 drop(over);
-                written.store(usage(folder, u64::MAX).charged_bytes(), Ordering::Relaxed);
+                let bytes = folders.iter().map(|folder| usage(folder, u64::MAX).charged_bytes());
+                written.store(bytes.sum(), Ordering::Relaxed);
                 over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
                 if !*over {
                     over = changed.wait_timeout(over, MEASURED).unwrap_or_else(PoisonError::into_inner).0;
@@ -161,16 +169,30 @@ fn measured<T>(folder: &Path, action: &mut dyn FnMut(&AtomicU64) -> T) -> T {
     })
 }
 
+/// What an error begins with if a guest replaced a folder.
+pub(crate) const REPLACED: &str = "the virtual machine replaced";
+
 /// What a guest may have put in the place of the folders that this machine reads next would lead it elsewhere.
 pub(crate) fn check(shared: &Path) -> io::Result<()> {
     for name in ["upper", "work"] {
         if !fs_err::symlink_metadata(shared.join(name))?.is_dir() {
-            return Err(io::Error::other(format!(
-                "the virtual machine replaced the folder {name} of its root"
-            )));
+            return Err(io::Error::other(format!("{REPLACED} the folder {name} of its root")));
         }
     }
     Ok(())
+}
+
+/// Whether the files that a sandbox writes over its layers are in the folder of its root that machines may write to. Next to that
+/// are links to inputs, and files that this machine writes.
+pub(crate) fn is_contained(sandbox: &Sandbox, root: &Path) -> bool {
+    let shared = root.join(SHARED);
+    let View::Root(operations) = &sandbox.view else { return false };
+    operations.iter().all(|operation| match operation {
+        Operation::Overlay { upper, work, .. } => {
+            [upper, work].iter().all(|path| path.parent() == Some(&*shared))
+        }
+        _ => true,
+    })
 }
 
 #[cfg(test)]

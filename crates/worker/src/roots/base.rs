@@ -1,6 +1,7 @@
 //! Runs commands that change a base layer itself.
 
 use super::commands::{environment_of, user_of};
+use crate::capture::Bounded;
 use crate::fakeroot;
 use crate::machines::InMachine;
 use kilnyard_fakeroot::Session;
@@ -73,7 +74,7 @@ pub fn run_in_base(
 ) -> Result<String, RunError> {
     let base = BaseSandbox::new(yard, folders, ids, command)?;
     let Some(terms) = machine else { return base.sandbox.run() };
-    let mut output = Vec::new();
+    let mut output = Bounded::default();
     let running = InMachine { yard, beside: folders.beside, terms };
     let outcome = running.run(
         &base.sandbox,
@@ -82,7 +83,7 @@ pub fn run_in_base(
         &AtomicBool::new(false),
         &mut |_| (),
     );
-    let output = String::from_utf8_lossy(&output).into_owned();
+    let output = String::from_utf8_lossy(&output.bytes).into_owned();
     match outcome.end {
         End::Exit(0) => Ok(output),
         end => Err(RunError::Files(io::Error::other(format!("{end:?}: {}", output.trim_end())))),

@@ -5,7 +5,7 @@ use crate::layers::{Image, planned_image};
 use crate::local::Local;
 use crate::memory::reserved_bytes;
 use kilnyard_model::order::BuildOrder;
-use kilnyard_root::{Flushes, Form, IdMap, ImagePlan, Making, Place, RootPlan, Roots, used_bytes};
+use kilnyard_root::{Form, IdMap, ImagePlan, Making, Place, RootPlan, Roots, used_bytes};
 use std::path::{Path, PathBuf};
 
 /// The facts that the root of a build is planned from.
@@ -27,7 +27,7 @@ pub struct BuildFacts<'a> {
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) plan: RootPlan,
-    pub(crate) flushes: Flushes,
+    pub(crate) making: Making,
 }
 
 impl RootFolder {
@@ -55,7 +55,7 @@ impl RootFolder {
 impl Planned {
     pub(super) fn of(name: &str, layers: &[String], making: &Making, image: Option<&Image>) -> Planned {
         let plan = RootPlan::new(&Path::new("roots").join(name), &layers_below(layers, image), making);
-        Planned { plan, flushes: making.flushes }
+        Planned { plan, making: *making }
     }
 
     /// Like [`Planned::of`], for a build, whose root several commands use.
@@ -66,8 +66,8 @@ impl Planned {
         image: Option<&Image>,
         ids: &IdMap,
     ) -> Planned {
-        let Planned { plan, flushes } = Planned::of(name, layers, making, image);
-        Planned { plan: if ids.has_one_id() { plan.held() } else { plan }, flushes }
+        let Planned { plan, making } = Planned::of(name, layers, making, image);
+        Planned { plan: if ids.has_one_id() { plan.held() } else { plan }, making }
     }
 }
 

@@ -4,7 +4,7 @@
 //! the main header, which has the digest of the payload. It is added without any other change, so that what was built is got
 //! back by taking it out.
 
-use super::header::{ENTRY_BYTES, Header, HeaderError, INTRO_BYTES, MAGIC, tag, value};
+use super::header::{BYTES, ENTRY_BYTES, Header, HeaderError, INTRO_BYTES, MAGIC, are_apart, tag, value};
 use super::package_file::{LEAD_BYTES, SHA256_KIND};
 use crate::archive::Hashing;
 use sha2::Sha256;
@@ -18,7 +18,6 @@ const RSA_TAG: u32 = 268;
 const RSA: std::ops::RangeInclusive<u8> = 1..=3;
 /// `RPMTAG_HEADERSIGNATURES`: the region that all signatures are in. Its data repeats its entry, with the place of the index.
 const REGION: u32 = 62;
-const BYTES_KIND: u32 = 7;
 /// The longest header of signatures: it has digests, space for signatures, and signatures of files.
 const BYTES_MAX: u64 = 16 << 20;
 
@@ -95,7 +94,7 @@ fn begin(input: &mut impl Read) -> io::Result<Begun> {
     input.read_exact(&mut data)?;
     let whole = INTRO_BYTES + entries * ENTRY_BYTES + length;
     input.read_exact(&mut [0; 8][..(whole.next_multiple_of(8) - whole) as usize])?;
-    let mut signatures = Vec::new();
+    let (mut signatures, mut values) = (Vec::new(), Vec::new());
     for entry in index.chunks_exact(ENTRY_BYTES as usize) {
         let (tag, kind, start, count) = (word(entry, 0), word(entry, 4), word(entry, 8), word(entry, 12));
         if tag == REGION {
@@ -103,8 +102,15 @@ fn begin(input: &mut impl Read) -> io::Result<Begun> {
         }
         let found = value(&data, kind, start as usize, count as usize);
         let found = found.ok_or_else(|| invalid("its header of signatures is malformed"))?;
-        signatures.push(Entry { tag, kind, count, bytes: data[found.start..found.end].to_vec() });
+        values.push(found);
+        signatures.push((tag, kind, count));
     }
+    if !are_apart(values.iter()) {
+        return Err(invalid("its header of signatures has values that overlap"));
+    }
+    let bytes = values.iter().map(|found| data[found.start..found.end].to_vec());
+    let entry = |((tag, kind, count), bytes)| Entry { tag, kind, count, bytes };
+    let signatures = signatures.into_iter().zip(bytes).map(entry).collect();
     Ok(Begun { lead, signatures })
 }
 
@@ -128,7 +134,7 @@ impl Begun {
             data.extend(&entry.bytes);
         }
         let region = |place: i32| {
-            let words = [REGION, BYTES_KIND, place.cast_unsigned(), ENTRY_BYTES as u32];
+            let words = [REGION, BYTES, place.cast_unsigned(), ENTRY_BYTES as u32];
             words.map(u32::to_be_bytes).concat()
         };
         let index = [region(data.len() as i32), index].concat();
@@ -211,7 +217,7 @@ pub fn sign(from: &Path, to: &Path, signature: &[u8]) -> io::Result<(String, u64
     let algorithm = algorithm(signature).ok_or_else(|| invalid("the signature is no OpenPGP packet"))?;
     let entry = Entry {
         tag: if RSA.contains(&algorithm) { RSA_TAG } else { TAG },
-        kind: BYTES_KIND,
+        kind: BYTES,
         count: signature.len() as u32,
         bytes: signature.to_vec(),
     };

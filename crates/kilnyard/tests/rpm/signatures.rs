@@ -63,6 +63,7 @@ fn packages_have_signatures_of_the_repositorys_key() {
     assert_eq!(fs::read_dir(yard.repository().join("Packages")).unwrap().count(), 1);
     yard.run(&["keys", "rotate", "next", "--finish"]).exits(0);
     yard.run(&["publish"]).exits(0).says(&["published: 3 packages"]);
+    assert!(files.iter().all(|file| file.is_file()), "a reader of the lists before finds nothing");
     let folders =
         fs::read_dir(yard.repository().join("Packages")).unwrap().flatten().map(|entry| entry.path());
     let second = folders

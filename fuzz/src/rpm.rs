@@ -6,7 +6,7 @@ use kilnyard_ecosystem::rpm::metadata::{MetadataError, filelists, primary, repom
 use kilnyard_ecosystem::rpm::relation::Relation;
 use kilnyard_ecosystem::rpm::universe::Universe;
 use kilnyard_ecosystem::rpm::version::Evr;
-use kilnyard_ecosystem::rpm::{FAMILY, output_of, signature};
+use kilnyard_ecosystem::rpm::{FAMILY, PackageFile, output_of, signature};
 use kilnyard_ecosystem::{OutputBounds, Part, Rules, Stack, rules};
 use kilnyard_model::order::{Dependency, FamilyOrder};
 use std::collections::HashSet;
@@ -60,6 +60,9 @@ pub fn rpm_package(data: &[u8]) {
     if let Ok(output) = output_of(&file, OutputBounds::WIDEST) {
         assert!(!output.description.contains('\0') && output.size_bytes == data.len() as u64);
         assert_eq!(output.content.len(), 64);
+    }
+    if let Ok(package) = PackageFile::read(&file, OutputBounds::WIDEST) {
+        assert!(package.paths.iter().all(|path| path.split('/').all(|part| part != "..")));
     }
     be_a_layer(&file);
     let (signed, again) = (folder.path().join("signed"), folder.path().join("again"));

@@ -5,7 +5,7 @@
 //! packages usually name.
 
 use super::header::{Header, tag};
-use super::package_file::{FOLDER, FORMAT, PackageFile};
+use super::package_file::{FOLDER, FORMAT, PackageFile, is_of_text};
 use super::version::Evr;
 use quick_xml::escape::{escape, partial_escape};
 use std::collections::HashSet;
@@ -98,14 +98,36 @@ impl Own {
         let texts = header.texts(tag::CHANGE_TEXTS);
         let mut text = self.begin(file);
         // The newest is first in the header, and last in the list.
-        let changes = times.iter().zip(&names).zip(&texts).take(CHANGES_MAX).collect::<Vec<_>>();
+        let times = apart(&times[..times.len().min(CHANGES_MAX)]);
+        let changes = times.iter().zip(&names).zip(&texts).collect::<Vec<_>>();
         for ((time, name), change) in changes.into_iter().rev() {
-            let (name, change) = (attribute(name), content(change));
+            let (name, change) = (attribute(name.trim_end_matches(' ')), content(change));
             let _ = writeln!(text, "  <changelog author=\"{name}\" date=\"{time}\">{change}</changelog>");
         }
         text.push_str("</package>\n");
         text
     }
+}
+
+/// Times of changes, the newest first. Those of one day get a second each.
+fn apart(times: &[u64]) -> Vec<u64> {
+    let mut apart: Vec<u64> = Vec::new();
+    let mut last = 0;
+    for time in times {
+        if *time == last {
+            let mut next = *time;
+            for before in apart.iter_mut().rev() {
+                if *before != next {
+                    break;
+                }
+                *before += 1;
+                next += 1;
+            }
+        }
+        last = *time;
+        apart.push(*time);
+    }
+    apart
 }
 
 fn write_file(text: &mut String, indent: &str, file: &OwnFile) {
@@ -145,11 +167,12 @@ fn primary(file: &PackageFile, own: &Own, location: &str) -> String {
     let (start, end) = file.header_range;
     let _ = write!(
         out,
-        "  <time file=\"{built}\" build=\"{built}\"/>\n  <size package=\"{}\" installed=\"{installed}\" archive=\"{installed}\"/>\n  \
+        "  <time file=\"{built}\" build=\"{built}\"/>\n  <size package=\"{}\" installed=\"{installed}\" archive=\"{}\"/>\n  \
          <location href=\"{}\"/>\n  <format>\n    <rpm:license>{}</rpm:license>\n    <rpm:vendor>{}</rpm:vendor>\n    \
          <rpm:group>{}</rpm:group>\n    <rpm:buildhost>{}</rpm:buildhost>\n    <rpm:sourcerpm>{}</rpm:sourcerpm>\n    \
          <rpm:header-range start=\"{start}\" end=\"{end}\"/>\n",
         file.size_bytes,
+        file.archive_bytes,
         attribute(location),
         text(tag::LICENSE),
         text(tag::VENDOR),
@@ -265,7 +288,7 @@ fn write_relations(out: &mut String, element: &str, relations: &[Related]) {
 
 /// Characters that XML cannot have at all.
 fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+    text.chars().filter(|c| is_of_text(*c) || matches!(c, '\n' | '\t')).collect()
 }
 
 fn content(text: &str) -> String {
@@ -274,4 +297,20 @@ fn content(text: &str) -> String {
 
 fn attribute(text: &str) -> String {
     escape(printable(text)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_one_day_get_a_second_each() {
+        assert_eq!(apart(&[9, 5, 5, 5, 4]), [9, 7, 6, 5, 4]);
+        assert_eq!(apart(&[5, 3, 5]), [5, 3, 5]);
+    }
+
+    #[test]
+    fn texts_have_no_character_that_xml_cannot_have() {
+        assert_eq!(content("a\u{0}\u{fffe}\u{ffff}\u{1f600}\n<b>"), "a\u{1f600}\n&lt;b&gt;");
+    }
 }

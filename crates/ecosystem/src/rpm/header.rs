@@ -14,6 +14,8 @@ pub(super) const INTRO_BYTES: u64 = 16;
 pub(super) const ENTRY_BYTES: u64 = 16;
 /// The most tags; rpm has some two hundred.
 const TAGS_MAX: u32 = 1 << 12;
+/// The most numbers or texts of a tag.
+const COUNT_MAX: usize = 4 << 20;
 /// The longest data. A package with a million files has some hundred mebibytes.
 const DATA_BYTES_MAX: u32 = 256 << 20;
 
@@ -132,6 +134,9 @@ pub(super) enum Kind {
     Bytes,
 }
 
+/// `RPM_BIN_TYPE`.
+pub(super) const BYTES: u32 = 7;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value {
     kind: Kind,
@@ -187,6 +192,9 @@ impl Header {
                 return Err(broken(format!("has the tag {tag} twice")));
             }
         }
+        if !are_apart(values.values()) {
+            return Err(broken("has values that overlap"));
+        }
         Ok(Header { values, data, bytes: INTRO_BYTES + index_bytes + u64::from(length) })
     }
 
@@ -239,9 +247,19 @@ impl Header {
     }
 }
 
-/// A value whose bytes are all there; `None` if they are not.
+/// Whether no values share bytes (rpm's `hdrblobVerifyInfo`): else a short header could have values without an end.
+pub(super) fn are_apart<'v>(values: impl Iterator<Item = &'v Value>) -> bool {
+    let mut ranges: Vec<(usize, usize)> = values.map(|value| (value.start, value.end)).collect();
+    ranges.sort_unstable();
+    ranges.windows(2).all(|two| two[0].1 <= two[1].0)
+}
+
+/// A value whose bytes are all there; `None` if they are not, or if it has more parts than any real one.
 pub(super) fn value(data: &[u8], kind: u32, start: usize, count: usize) -> Option<Value> {
     let rest = data.get(start..)?;
+    if kind != BYTES && count > COUNT_MAX {
+        return None;
+    }
     let texts_end = |count: usize| {
         let mut end = 0;
         for _ in 0..count {
@@ -256,7 +274,7 @@ pub(super) fn value(data: &[u8], kind: u32, start: usize, count: usize) -> Optio
         4 => (Kind::Number(4), count.checked_mul(4)?),
         5 => (Kind::Number(8), count.checked_mul(8)?),
         6 => (Kind::Text, texts_end(1).filter(|_| count == 1)?),
-        7 => (Kind::Bytes, count),
+        BYTES => (Kind::Bytes, count),
         8 | 9 => (Kind::Texts, texts_end(count)?),
         _ => return None,
     };
@@ -314,6 +332,8 @@ mod tests {
             header(&[[tag::EPOCH, 7, 3, 2]], b"1234"),
             header(&[[tag::EPOCH, 77, 0, 1]], b"1234"),
             header(&[[tag::NAME, 6, 0, 1], [tag::NAME, 6, 0, 1]], b"hello\0"),
+            header(&[[tag::NAME, 6, 0, 1], [tag::VERSION, 6, 2, 1]], b"hello\0"),
+            header(&[[tag::BASE_NAMES, 8, 0, COUNT_MAX as u32 + 1]], &vec![0; COUNT_MAX + 1]),
             good[..good.len() - 1].to_vec(),
             good[..20].to_vec(),
             [&b"\0\0\0\0"[..], &good[4..]].concat(),

@@ -4,7 +4,8 @@
 //! `config_opts['NAME']`; `{{ NAME }}` and `{{ not NAME }}`; `{% if NAME %}`, `{% if not NAME %}`, `{% else %}`,
 //! `{% endif %}`. Nothing is executed. Every line that is not carried over is listed with its reason.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most files that include each other.
 const FILES_MAX: usize = 32;
@@ -77,6 +78,8 @@ struct Reader {
     values: BTreeMap<String, Vec<Part>>,
     left: Vec<Left>,
     files: usize,
+    /// The options that other values name.
+    used: RefCell<BTreeSet<String>>,
 }
 
 /// The options that are carried over.
@@ -193,6 +196,19 @@ impl Reader {
         for parts in managers {
             self.repositories(&parts, &mut config);
         }
+        let is_carried =
+            |key: &str| KNOWN.contains(&key) || MANAGERS.contains(&key) || INTERNAL.contains(&key);
+        let unused = self.values.iter().filter(|(key, parts)| {
+            // Other values are listed where they are read.
+            let is_flag = matches!(parts[0].text.as_str(), "True" | "False");
+            is_flag && !is_carried(key) && !self.used.borrow().contains(*key)
+        });
+        let unused: Vec<(String, Part)> =
+            unused.map(|(key, parts)| (key.clone(), parts[0].clone())).collect();
+        for (key, part) in unused {
+            let text = format!("config_opts['{key}'] = {}", part.text);
+            self.leave(&part.file, part.line, &text, "Kilnyard has no such setting");
+        }
         config.left = self.left;
         config
     }
@@ -201,6 +217,8 @@ impl Reader {
     fn repositories(&mut self, parts: &[Part], config: &mut MockConfig) {
         let mut conditions: Vec<Option<bool>> = Vec::new();
         let mut section = Section::default();
+        // Of `[main]`: whether packages, and whether repomd.xml have signatures.
+        let mut main = (false, false);
         let lines = parts.iter().flat_map(|part| {
             part.text.lines().enumerate().map(move |(index, line)| (&part.file, part.line + index, line))
         });
@@ -236,11 +254,16 @@ impl Reader {
                 continue;
             };
             if let Some(name) = filled.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-                std::mem::take(&mut section).close(config);
-                section.is_repository = name != "main";
-                continue;
-            }
-            if !section.is_repository {
+                let is_repository = name != "main";
+                // What is set for all is what a repository has without a setting of its own (dnf.conf(5)).
+                let defaults = if is_repository { main } else { (false, false) };
+                let next = Section {
+                    is_repository,
+                    signs_packages: defaults.0,
+                    signs_metadata: defaults.1,
+                    ..Section::default()
+                };
+                std::mem::replace(&mut section, next).close(config);
                 continue;
             }
             let Some((key, text)) = filled.split_once('=') else {
@@ -248,6 +271,9 @@ impl Reader {
                 continue;
             };
             match (key.trim(), text.trim()) {
+                ("gpgcheck", text) if !section.is_repository => main.0 = !is_false(text),
+                ("repo_gpgcheck", text) if !section.is_repository => main.1 = !is_false(text),
+                _ if !section.is_repository => self.leave(file, number, line, "Kilnyard has no such setting"),
                 ("baseurl", text) => section.address = text.split_whitespace().next().map(str::to_owned),
                 ("gpgkey", text) => {
                     for key in text.split_whitespace() {
@@ -273,7 +299,7 @@ impl Reader {
                         "lists of mirrors are not read: give one mirror with --repo",
                     );
                 }
-                ("name" | "cost" | "skip_if_unavailable" | "type" | "sslverify", _) => {}
+                ("name", _) => {}
                 _ => self.leave(file, number, line, "repositories have no such setting here"),
             }
         }
@@ -281,6 +307,7 @@ impl Reader {
     }
 
     fn truth(&self, name: &str) -> Option<bool> {
+        self.used.borrow_mut().insert(name.to_owned());
         self.value(name).map(|value| !is_false(&value))
     }
 
@@ -292,7 +319,10 @@ impl Reader {
             let (expression, after) = after.split_once("}}")?;
             filled.push_str(before);
             match expression.split_whitespace().collect::<Vec<_>>()[..] {
-                [name] => filled.push_str(&self.value(name)?),
+                [name] => {
+                    self.used.borrow_mut().insert(name.to_owned());
+                    filled.push_str(&self.value(name)?);
+                }
                 ["not", name] => filled.push_str(if self.truth(name)? { "False" } else { "True" }),
                 _ => return None,
             }
@@ -465,6 +495,7 @@ best=1
                 "fedora.cfg:7",
                 "fedora.cfg:8",
                 "templates/fedora.tpl:4",
+                "templates/fedora.tpl:8",
                 "templates/fedora.tpl:20",
                 "templates/fedora.tpl:25",
                 "templates/fedora.tpl:26",
@@ -473,10 +504,22 @@ best=1
                 "templates/fedora.tpl:37",
             ]
         );
-        assert!(left[4].text.starts_with("metalink=") && left[4].reason.contains("--repo"), "{left:?}");
+        assert!(left[5].text.starts_with("metalink=") && left[5].reason.contains("--repo"), "{left:?}");
         for (line, text) in [(20, "metalink"), (32, "{{ a + b }}"), (37, "best=1")] {
             assert!(TEMPLATE.lines().nth(line - 1).unwrap().contains(text), "{line}");
         }
+    }
+
+    #[test]
+    fn settings_of_main_are_those_of_all_repositories() {
+        let text = "config_opts['use_nspawn'] = True\nconfig_opts['dnf.conf'] = \"\"\"\n[main]\ngpgcheck=1\n\
+                    excludepkgs=a\n[one]\nbaseurl=https://one.example.org/\ngpgkey=file:///keys/one\ncost=10\n[two]\n\
+                    baseurl=https://two.example.org/\ngpgcheck=0\ngpgkey=file:///keys/two\n\"\"\"\n";
+        let config = read("x", &mut |_: &str| Ok(text.to_owned())).unwrap();
+        assert!(config.signs_packages && !config.signs_metadata);
+        assert_eq!(config.keys, ["/keys/one"]);
+        let left: Vec<&str> = config.left.iter().map(|left| left.text.as_str()).collect();
+        assert_eq!(left, ["excludepkgs=a", "cost=10", "config_opts['use_nspawn'] = True"]);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) const LEAD_BYTES: u64 = 96;
 const LEAD_MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
 /// `PGPHASHALGO_SHA256`.
 pub(super) const SHA256_KIND: u64 = 8;
+/// `RPMSIGTAG_LONGARCHIVESIZE`, `RPMSIGTAG_PAYLOADSIZE`, in the header of signatures.
+const ARCHIVE_SIZES: [u32; 2] = [271, 1007];
 /// Tags that say when or where a package was built, or follow from that.
 const VOLATILE: [u32; 11] = [
     tag::RELEASE,
@@ -61,6 +63,8 @@ pub struct PackageFile {
     pub sha256: String,
     /// The size of the file.
     pub size_bytes: u64,
+    /// The size of its unpacked payload, as it says.
+    pub archive_bytes: u64,
     /// See the module documentation.
     pub content: String,
     /// The paths of its files and folders, in the header's order.
@@ -103,6 +107,7 @@ impl PackageFile {
         let signatures = Header::read(&mut input)?;
         let padding = signatures.bytes().next_multiple_of(8) - signatures.bytes();
         input.read_exact(&mut [0; 8][..padding as usize])?;
+        let archive_bytes = ARCHIVE_SIZES.iter().find_map(|tag| signatures.number(*tag)).unwrap_or(0);
         let start = LEAD_BYTES + signatures.bytes() + padding;
         let mut of_header = Hashing::<_, Sha256>::new(input);
         let header = Header::read(&mut of_header)?;
@@ -125,6 +130,7 @@ impl PackageFile {
             header_sha256,
             sha256,
             size_bytes,
+            archive_bytes,
             content,
             paths,
         })
@@ -153,6 +159,11 @@ impl PackageFile {
     }
 }
 
+/// Whether XML and lists of lines can have a character (XML 1.0, "Char").
+pub(super) fn is_of_text(character: char) -> bool {
+    !character.is_control() && !matches!(character, '\u{fffe}' | '\u{ffff}')
+}
+
 /// The paths of a header, which has them in parts.
 pub(super) fn paths(header: &Header) -> Result<Vec<String>, PackageFileError> {
     if header.has(tag::OLD_FILE_NAMES) {
@@ -166,7 +177,7 @@ pub(super) fn paths(header: &Header) -> Result<Vec<String>, PackageFileError> {
     let path = |(index, name): (&u64, &String)| {
         let folder = folders.get(*index as usize).ok_or_else(|| broken("has a file in no folder"))?;
         let path = format!("{folder}{name}");
-        let is_plain = !name.contains('/') && !path.contains(char::is_control);
+        let is_plain = !name.contains('/') && path.chars().all(is_of_text);
         let leads_up = path.split('/').any(|part| part == "..");
         match is_plain && !leads_up && path.len() < 4096 {
             true => Ok(path),
@@ -221,4 +232,53 @@ fn masked(bytes: &[u8], release: &[u8]) -> Vec<u8> {
     }
     masked.extend(rest);
     masked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpm::header::MAGIC;
+
+    /// A header of files in folders.
+    fn header(folders: &[&str], files: &[(u32, &str)]) -> Header {
+        let (mut index, mut data) = (Vec::new(), Vec::new());
+        let mut add = |tag: u32, kind: u32, count: usize, bytes: Vec<u8>| {
+            for word in [tag, kind, data.len() as u32, count as u32] {
+                index.extend(word.to_be_bytes());
+            }
+            data.extend(bytes);
+        };
+        let texts =
+            |texts: &[&str]| texts.iter().flat_map(|text| [text.as_bytes(), b"\0"].concat()).collect();
+        let numbers = files.iter().flat_map(|(folder, _)| folder.to_be_bytes()).collect();
+        add(tag::FOLDER_INDEXES, 4, files.len(), numbers);
+        let names: Vec<&str> = files.iter().map(|(_, name)| *name).collect();
+        add(tag::BASE_NAMES, 8, names.len(), texts(&names));
+        add(tag::FOLDER_NAMES, 8, folders.len(), texts(folders));
+        let mut bytes =
+            [&MAGIC[..], &[0; 4], &3u32.to_be_bytes(), &(data.len() as u32).to_be_bytes()].concat();
+        bytes.extend(index);
+        bytes.extend(data);
+        Header::read(&mut &bytes[..]).unwrap()
+    }
+
+    #[test]
+    fn paths_lead_nowhere_else() {
+        let good = header(&["/usr/bin/", "/etc/"], &[(0, "a"), (1, "..b"), (1, "c d")]);
+        assert_eq!(paths(&good).unwrap(), ["/usr/bin/a", "/etc/..b", "/etc/c d"]);
+        for (folder, name) in [
+            ("/usr/../", "a"),
+            ("../", "a"),
+            ("/", ".."),
+            ("/..", "/a"),
+            ("/", "a/b"),
+            ("/", "a\nb"),
+            ("/\u{1}/", "a"),
+            ("/", "a\u{fffe}"),
+            ("/", &"a".repeat(5000)),
+        ] {
+            assert!(paths(&header(&[folder], &[(0, name)])).is_err(), "{folder:?} {name:?}");
+        }
+        assert!(paths(&header(&["/"], &[(1, "a")])).is_err(), "there is no such folder");
+    }
 }

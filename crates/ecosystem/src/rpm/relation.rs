@@ -70,6 +70,18 @@ impl Relation {
     }
 }
 
+impl Relation {
+    /// Its sides, if it is one of these operators, of those that can be chained.
+    fn chained(&self, operator: &str) -> Option<&[Relation; 2]> {
+        match (self, operator) {
+            (Relation::And(sides), "and") | (Relation::Or(sides), "or") | (Relation::With(sides), "with") => {
+                Some(sides)
+            }
+            _ => None,
+        }
+    }
+}
+
 struct Parser<'t> {
     rest: &'t str,
 }
@@ -205,7 +217,15 @@ impl fmt::Display for Relation {
             Relation::If(sides, otherwise) => (sides, "if", otherwise),
             Relation::Unless(sides, otherwise) => (sides, "unless", otherwise),
         };
-        write!(f, "({} {operator} {}", sides[0], sides[1])?;
+        write!(f, "({} {operator} ", sides[0])?;
+        let mut last = &sides[1];
+        // As it is written: each nested one would count as a level of parentheses.
+        for _ in 2..SIDES_MAX {
+            let Some(sides) = last.chained(operator) else { break };
+            write!(f, "{} {operator} ", sides[0])?;
+            last = &sides[1];
+        }
+        write!(f, "{last}")?;
         if let Some(otherwise) = otherwise {
             write!(f, " else {otherwise}")?;
         }
@@ -226,7 +246,8 @@ mod tests {
             ("lib.so.6(GLIBC_2.4)(64bit)", "lib.so.6(GLIBC_2.4)(64bit)"),
             ("/usr/bin/sh", "/usr/bin/sh"),
             ("(a or b)", "(a or b)"),
-            ("(a and b>=1 and c)", "(a and (b>=1 and c))"),
+            ("(a and b>=1 and c)", "(a and b>=1 and c)"),
+            ("((a and b) and (c and d))", "((a and b) and c and d)"),
             (
                 "(python3dist(x) >= 2 with python3dist(x) < 3)",
                 "(python3dist(x) >= 2 with python3dist(x) < 3)",
@@ -262,6 +283,10 @@ mod tests {
         assert!(Relation::parse(&deep).unwrap_err().to_string().contains("too deeply"));
         let chain = format!("({}a)", "a and ".repeat(9_000));
         assert!(Relation::parse(&chain).unwrap_err().to_string().contains("too many sides"));
-        assert!(Relation::parse(&format!("({}a)", "a or ".repeat(200))).is_ok());
+        // What was read can be read again.
+        let or = Relation::parse(&format!("({}a)", "a or ".repeat(SIDES_MAX - 1))).unwrap();
+        assert_eq!(Relation::parse(&or.to_string()), Ok(or.clone()));
+        let longer = Relation::Or(Box::new([or.clone(), or]));
+        assert_eq!(Relation::parse(&longer.to_string()), Ok(longer));
     }
 }

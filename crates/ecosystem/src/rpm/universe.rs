@@ -22,6 +22,11 @@ use std::sync::OnceLock;
 
 /// The most packages and capabilities together, each of which takes some hundred bytes: Fedora has 70,000 packages with 1,500,000.
 const ENTRIES_MAX: usize = 6 << 20;
+/// The most literals of the rich relations of all packages, and of one package or request: those of real ones have some thousands.
+const LITERALS_MAX: usize = 8 << 20;
+const OWN_LITERALS_MAX: usize = 1 << 20;
+/// What a clause takes beyond its literals, in literals: it has the text of its relation.
+const CLAUSE: usize = 32;
 /// What rpm itself provides.
 const OF_RPM: &str = "rpmlib(";
 
@@ -80,6 +85,8 @@ enum Kind {
 struct Demands {
     clauses: Vec<(String, Vec<Candidate>)>,
     conflicts: Vec<Candidate>,
+    /// What they have of what rich relations multiply to.
+    literals: usize,
 }
 
 /// The available packages; see the module documentation.
@@ -96,8 +103,21 @@ pub struct Universe {
     absent: HashMap<Candidate, Candidate>,
     requirements: Vec<OnceLock<Requirements>>,
     entries: usize,
+    /// Of all rich relations of packages.
+    literals: usize,
     /// Whether packages came or went since rich relations were resolved.
     is_dirty: bool,
+}
+
+impl Package {
+    /// How much it counts.
+    fn entries(&self) -> usize {
+        1 + self.provides.len()
+            + self.files.len()
+            + self.requires.len()
+            + self.conflicts.len()
+            + self.obsoletes.len()
+    }
 }
 
 impl Universe {
@@ -121,11 +141,11 @@ impl Universe {
     /// # Errors
     /// There are more than any distribution has.
     pub fn add(&mut self, package: Package) -> Result<Candidate, TooMany> {
-        self.entries += 1 + package.provides.len() + package.files.len();
-        self.entries += package.requires.len() + package.conflicts.len() + package.obsoletes.len();
-        if self.entries > ENTRIES_MAX {
+        let entries = self.entries + package.entries();
+        if entries > ENTRIES_MAX {
             return Err(TooMany);
         }
+        self.entries = entries;
         let candidate = self.push(Kind::Absent(Candidate(0)));
         let own = self.number(&package.name);
         let at = self.real[own].partition_point(|other| {
@@ -149,6 +169,7 @@ impl Universe {
     /// Removes a package. No other candidate gets its number.
     pub fn remove(&mut self, candidate: Candidate) {
         let Some(package) = self.package(candidate) else { return };
+        let entries = package.entries();
         let provides = package.provides.iter().map(|one| &one.name);
         let names: HashSet<Box<str>> =
             provides.chain(&package.files).chain([&package.name]).cloned().collect();
@@ -157,6 +178,7 @@ impl Universe {
             self.providers[*number as usize].retain(|(other, _)| *other != candidate);
         }
         self.kinds[candidate.index()] = Kind::Gone;
+        self.entries -= entries;
         self.is_dirty = true;
     }
 
@@ -172,10 +194,10 @@ impl Universe {
     /// # Errors
     /// There are more than any distribution has.
     pub fn add_file(&mut self, candidate: Candidate, path: &str) -> Result<(), TooMany> {
-        self.entries += 1;
-        if self.entries > ENTRIES_MAX {
+        if self.entries >= ENTRIES_MAX {
             return Err(TooMany);
         }
+        self.entries += 1;
         let number = self.number(path);
         self.provide(number, candidate, None);
         self.is_dirty = true;
@@ -207,6 +229,7 @@ impl Universe {
             return;
         }
         self.rich.clear();
+        self.literals = 0;
         for (kind, requirements) in self.kinds.iter().zip(&mut self.requirements) {
             if matches!(kind, Kind::Package(_)) {
                 *requirements = OnceLock::new();
@@ -218,6 +241,7 @@ impl Universe {
                 let (requires, conflicts) = (package.requires.clone(), package.conflicts.clone());
                 let candidate = Candidate(index as u32);
                 let demands = self.demands(Some(candidate), &requires, &conflicts);
+                self.literals += demands.literals;
                 self.rich.insert(candidate, demands);
             }
         }
@@ -231,7 +255,7 @@ impl Universe {
         if let Some(Err(error)) = requires.iter().find(|entry| entry.is_err()) {
             return Err(error.clone());
         }
-        let Demands { clauses, conflicts } = self.demands(None, requires, conflicts);
+        let Demands { clauses, conflicts, .. } = self.demands(None, requires, conflicts);
         let (texts, clauses): (Vec<_>, Vec<_>) = clauses.into_iter().unzip();
         let candidate = self.push(Kind::Request(texts));
         self.requirements[candidate.index()] = OnceLock::from(Requirements::new(&clauses, conflicts));
@@ -285,7 +309,28 @@ impl Universe {
         if candidates.len() > 1 {
             candidates.sort_by(|one, other| key(one).cmp(&key(other)));
             candidates.dedup();
+            self.put_obsoleted_last(candidates);
         }
+    }
+
+    /// What another alternative replaces is only chosen if that one cannot be (libsolv's `prune_obsoleted`).
+    fn put_obsoleted_last(&self, candidates: &mut [Candidate]) {
+        let packages: Vec<&Package> = candidates.iter().filter_map(|one| self.package(*one)).collect();
+        let obsoletes: Vec<&Capability> = packages.iter().flat_map(|package| &package.obsoletes).collect();
+        if obsoletes.is_empty() {
+            return;
+        }
+        let replaces = |package: &Package| {
+            let own = Range::exactly(package.evr.clone());
+            let meets = |one: &&Capability| {
+                one.name == package.name && one.range.as_ref().is_none_or(|range| range.meets(&own))
+            };
+            packages
+                .iter()
+                .any(|other| other.name != package.name && other.obsoletes.iter().any(|one| meets(&one)))
+        };
+        // A stable sort.
+        candidates.sort_by_cached_key(|one| self.package(*one).is_some_and(replaces));
     }
 
     fn push(&mut self, kind: Kind) -> Candidate {
@@ -318,28 +363,34 @@ impl Universe {
     /// The demands of rich relations; of a request, those of all.
     fn demands(&mut self, own: Option<Candidate>, requires: &[Entry], conflicts: &[Entry]) -> Demands {
         let mut demands = Demands::default();
+        let mut seen = HashSet::new();
         for entry in requires {
             let Ok(relation) = entry else {
                 demands.clauses.push(("something unreadable".to_owned(), Vec::new()));
                 continue;
             };
-            if own.is_some() && !is_rich(relation) {
+            if own.is_some() && !is_rich(relation) || !seen.insert(relation.to_string()) {
                 continue;
             }
             let normal = normal::required(relation, &*self);
-            self.demand(normal, &relation.to_string(), own, &mut demands);
+            // What a relation names comes before what provides it.
+            let name = match relation {
+                Relation::Plain(capability) => &*capability.name,
+                _ => "",
+            };
+            self.demand(normal, (name, &relation.to_string()), own, &mut demands);
         }
         // A malformed conflict excludes nothing.
         for relation in conflicts.iter().flatten() {
             match own {
                 Some(own) if is_rich(relation) => {
                     let normal = normal::excluded(relation, own, &*self);
-                    self.demand(normal, &format!("the absence of {relation}"), Some(own), &mut demands);
+                    self.demand(normal, ("", &format!("the absence of {relation}")), Some(own), &mut demands);
                 }
                 Some(_) => {}
                 None => {
                     let normal = normal::excluded(relation, Candidate(u32::MAX), &*self);
-                    self.demand(normal, &format!("the absence of {relation}"), None, &mut demands);
+                    self.demand(normal, ("", &format!("the absence of {relation}")), None, &mut demands);
                 }
             }
         }
@@ -349,7 +400,7 @@ impl Universe {
     fn demand(
         &mut self,
         normal: Result<Normal, normal::TooLarge>,
-        text: &str,
+        named: (&str, &str),
         own: Option<Candidate>,
         demands: &mut Demands,
     ) {
@@ -357,14 +408,32 @@ impl Universe {
             Ok(Normal::Always) => return,
             // What is too large for any real package is not met.
             Ok(Normal::Never) | Err(normal::TooLarge) => vec![Vec::new()],
-            Ok(Normal::Clauses(clauses)) => clauses,
+            Ok(Normal::Clauses(clauses)) => {
+                let all =
+                    clauses.iter().map(|clause| clause.len() + CLAUSE).sum::<usize>() + demands.literals;
+                match all > OWN_LITERALS_MAX || own.is_some() && self.literals + all > LITERALS_MAX {
+                    // One that is not met is enough.
+                    true => vec![Vec::new()],
+                    false => {
+                        demands.literals = all;
+                        clauses
+                    }
+                }
+            }
         };
         for clause in clauses {
-            self.demand_clause(&clause, text, own, demands);
+            self.demand_clause(&clause, named, own, demands);
         }
     }
 
-    fn demand_clause(&mut self, clause: &Clause, text: &str, own: Option<Candidate>, demands: &mut Demands) {
+    /// Adds a clause, with the name that its alternatives are of, if it is of one, and its text.
+    fn demand_clause(
+        &mut self,
+        clause: &Clause,
+        (name, text): (&str, &str),
+        own: Option<Candidate>,
+        demands: &mut Demands,
+    ) {
         // It holds whenever the package is installed.
         if own.is_some_and(|own| clause.contains(&Literal::Installed(own))) {
             return;
@@ -383,7 +452,7 @@ impl Universe {
             demands.conflicts.push(*one);
             return;
         }
-        self.order("", &mut present);
+        self.order(name, &mut present);
         present.extend(absent.into_iter().map(|one| self.absent(one)).collect::<Vec<_>>());
         demands.clauses.push((text.to_owned(), present));
     }
@@ -624,5 +693,89 @@ impl Described for Universe {
             }
         });
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kilnyard_model::solver::Solver;
+
+    fn package(name: &str, version: &str, provides: &[&str]) -> Package {
+        let capability = |text: &&str| match Relation::parse(text) {
+            Ok(Relation::Plain(capability)) => capability,
+            other => panic!("{other:?}"),
+        };
+        Package {
+            name: name.into(),
+            evr: Evr::parse(version),
+            provides: provides.iter().map(capability).collect(),
+            ..Package::default()
+        }
+    }
+
+    /// The names of what is installed for a requirement.
+    fn installed(universe: &mut Universe, requires: &str) -> Vec<String> {
+        universe.finish();
+        let root = universe.request(&[Relation::parse(requires)], &[]).unwrap();
+        let universe = &*universe;
+        let chosen = Solver::new(universe).solve(root).unwrap();
+        chosen.iter().filter_map(|one| Some(universe.package(*one)?.name.to_string())).collect()
+    }
+
+    #[test]
+    fn what_an_alternative_replaces_is_not_chosen() {
+        let mut universe = Universe::new();
+        universe.add(package("foo", "1", &[])).unwrap();
+        let renamed = package("bar", "2", &["foo = 2"]);
+        let obsoletes = package("", "", &["foo < 2"]).provides;
+        universe.add(Package { obsoletes, ..renamed.clone() }).unwrap();
+        assert_eq!(installed(&mut universe, "foo"), ["bar"]);
+        // Not of this version.
+        let mut universe = Universe::new();
+        universe.add(package("foo", "1", &[])).unwrap();
+        let obsoletes = package("", "", &["foo < 1"]).provides;
+        universe.add(Package { obsoletes, ..renamed }).unwrap();
+        assert_eq!(installed(&mut universe, "foo"), ["foo"]);
+    }
+
+    #[test]
+    fn removed_packages_make_room() {
+        let mut universe = Universe::new();
+        let many: Vec<Box<str>> = vec!["".into(); ENTRIES_MAX / 2];
+        let large = || Package { files: many.clone(), ..package("large", "1", &[]) };
+        for _ in 0..3 {
+            let candidate = universe.add(large()).unwrap();
+            universe.remove(candidate);
+        }
+        universe.add(large()).unwrap();
+        assert_eq!(universe.add(large()), Err(TooMany));
+        // What was refused takes no room.
+        universe.add(package("small", "1", &[])).unwrap();
+    }
+
+    #[test]
+    fn relations_are_bounded_together() {
+        let mut universe = Universe::new();
+        for number in 0..200 {
+            universe.add(package(&format!("p{number}"), "1", &["a"])).unwrap();
+            universe.add(package(&format!("q{number}"), "1", &["x"])).unwrap();
+        }
+        let requires = |count: usize| -> Vec<Entry> {
+            let relation = |number| Relation::parse(&format!("((a if x) or b{number})"));
+            (0..count).map(relation).collect()
+        };
+        for number in 0..100 {
+            let one = package(&format!("hostile{number}"), "1", &[]);
+            universe.add(Package { requires: requires(10), ..one }).unwrap();
+        }
+        universe.finish();
+        assert!(universe.literals <= LITERALS_MAX, "{}", universe.literals);
+        // A request of its own, and the same relation many times.
+        let root = universe.request(&requires(100), &[]).unwrap();
+        assert!(Solver::new(&universe).solve(root).is_err());
+        let same: Vec<Entry> = requires(1).into_iter().cycle().take(100_000).collect();
+        let root = universe.request(&same, &[]).unwrap();
+        assert!(Solver::new(&universe).solve(root).is_ok());
     }
 }

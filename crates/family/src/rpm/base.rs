@@ -254,7 +254,7 @@ const INSTALL: &str = r#"
   mkdir -p /build /kilnyard/inputs /kilnyard/texts
   chown builder:builder /build
 } >&2
-rpm -qa --qf '%{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n' | sort
+rpm -qa --qf '%{NAME} %{EPOCHNUM}:%{VERSION}-%{RELEASE}\n' | sed 's/ 0:/ /' | sort
 "#;
 
 struct Making<'a> {

@@ -254,11 +254,10 @@ impl<'a> System<'a> {
     /// The file triggers that a package sets off, with the first path each.
     fn set_off<'f>(&'f self, facts: &'f Facts) -> impl Iterator<Item = (String, &'f FileTrigger)> {
         self.triggers.files.iter().filter_map(|trigger| {
-            let first = facts
-                .entries
-                .iter()
-                .map(|entry| format!("/{}", entry.path))
-                .find(|path| path.starts_with(&trigger.prefix))?;
+            // rpm compares all files of the header (`rpmfilesFindPrefix`).
+            let paths = facts.entries.iter().map(|entry| &entry.path).chain(&facts.ghosts);
+            let first =
+                paths.map(|path| format!("/{path}")).find(|path| path.starts_with(&trigger.prefix))?;
             Some((first, trigger))
         })
     }
@@ -416,7 +415,7 @@ mod tests {
             ("other", description.as_str()),
             ("one", "{}"),
             ("one", ""),
-            ("one", &description.replace("\"format\":1", "\"format\":0")),
+            ("one", &description.replace("\"format\":2", "\"format\":0")),
         ] {
             let package = Dependency {
                 name: name.to_owned(),

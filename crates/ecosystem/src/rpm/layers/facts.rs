@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 /// Version of the text format: texts of other versions are discarded and read from the package again.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// What rpm itself runs when it installs a package: the tags of its script and its interpreter.
 const SCRIPTLETS: [(&str, u32, u32); 4] = [
     ("%pretrans", tag::BEFORE_TRANSACTION, tag::BEFORE_TRANSACTION_PROGRAM),
@@ -37,6 +37,8 @@ pub(super) struct Facts {
     /// The reason why the package cannot be a layer, if there is one.
     pub reason: Option<String>,
     pub entries: Vec<LayerPath>,
+    /// Paths that it owns and does not have, without leading slash: they set off triggers, too.
+    pub ghosts: Vec<String>,
     /// Names of what it replaces.
     pub obsoletes: Vec<String>,
     /// Whether it runs ldconfig after its installation.
@@ -189,8 +191,9 @@ impl Facts {
                 FILE | LINK => None,
                 _ => return Err(format!("/{path} is neither a file, a folder nor a link")),
             };
-            if flags & GHOST == 0 {
-                self.entries.push(LayerPath { path: path.to_owned(), folder });
+            match flags & GHOST == 0 {
+                true => self.entries.push(LayerPath { path: path.to_owned(), folder }),
+                false => self.ghosts.push(path.to_owned()),
             }
         }
         for (name, script, program) in SCRIPTLETS {

@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod init;
 mod keys;
+mod made;
 mod publish;
 mod recipes;
 mod requirements;
@@ -210,7 +211,8 @@ impl Family for Rpm {
         let base = base::find(yard, self).map(|base| base.digest).unwrap_or_default();
         let index = scan::Index::open(yard)?.identity();
         let (recipes, requirements) = (recipes::Recipes::inputs(yard), requirements::inputs(yard));
-        Ok(format!("{index}\n{base}\n{recipes}\n{requirements}\n{names:?}\n"))
+        let made = made::inputs(yard);
+        Ok(format!("{index}\n{base}\n{recipes}\n{requirements}\n{made}\n{names:?}\n"))
     }
 
     fn resolve(&self, yard: &Yard, distfiles: &FileStore) -> Result<Set> {
@@ -241,6 +243,10 @@ impl Family for Rpm {
 
     fn keep_requirements(&self, yard: &Yard, package: &str, recipe: &str, requires: &[String]) -> Result<()> {
         requirements::keep(yard, package, recipe, requires)
+    }
+
+    fn learn(&self, yard: &Yard, store: &dyn Store) -> Result<bool> {
+        made::learn(yard, store)
     }
 
     fn keep_rescanned(&self, _: &Yard, _: &AtomicBool, _: &(dyn Fn(&str) + Sync)) -> Result<()> {

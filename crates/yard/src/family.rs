@@ -364,6 +364,12 @@ pub trait Family: Any + Debug + Send + Sync {
         Ok(())
     }
 
+    /// Takes note of what the current outputs provide beyond their recipes, for the next resolution. Returns whether that may differ
+    /// from the last one.
+    fn learn(&self, _yard: &Yard, _store: &dyn Store) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Updates the index after a run that rescanned packages.
     fn keep_rescanned(&self, yard: &Yard, cancel: &AtomicBool, say: &(dyn Fn(&str) + Sync)) -> Result<()>;
 

@@ -1,14 +1,19 @@
 //! A source package as it is built: what a spec file says of itself, asked in a root by [`QUERY`].
 
+use super::SOURCE;
 use super::relation::Relation;
 use super::universe::{Entry, Package};
 use super::version::{Evr, Range};
 use super::{relation::Capability, settings::Settings, stages};
 use crate::hash_of;
+use kilnyard_model::order::Output;
 use serde::{Deserialize, Serialize};
 
 /// The longest answer about a spec file. The kernel's has some hundred kilobytes.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// The most lines of one. Those about the kernel or texlive are some ten thousand.
+const LINES_MAX: usize = 200_000;
 
 /// Asks rpmspec about the spec file `$2` in the folder `$1`, with the macros in the file `$3`; a line for each fact. Macros run
 /// commands, so it runs in a sandbox of its own. Packages without files are not built, and are left out. A source package is
@@ -150,6 +155,9 @@ impl Recipe {
 
     fn read_one(answer: &str) -> Result<Recipe, AnswerError> {
         let mut recipe = Recipe::default();
+        if answer.lines().count() > LINES_MAX {
+            return Err(AnswerError(format!("has more than {LINES_MAX} lines")));
+        }
         for line in answer.lines() {
             let Some((key, value)) = line.split_once('\t') else {
                 return Err(AnswerError(format!("has the line {:?}", shortened(line))));
@@ -206,6 +214,30 @@ impl Recipe {
         self.packages.iter().chain(others).find(|package| package.name == name)
     }
 
+    /// Checks that a build has made all that its spec file makes, `--with bootstrap` or without, and its source package, whose version
+    /// later ones have to be above.
+    ///
+    /// # Errors
+    /// The name of what is missing.
+    pub fn check_complete(&self, outputs: &[Output]) -> Result<(), String> {
+        // Of a source that only a repository describes, it is not known: what is made may depend on much.
+        if !self.files.iter().any(|file| file.urls.is_empty()) {
+            return Ok(());
+        }
+        let has = |name: &str| outputs.iter().any(|output| output.name == name);
+        let source = format!("{}.{SOURCE}", self.name);
+        if !has(&source) {
+            return Err("the build made no source package".to_owned());
+        }
+        let missing = |recipe: &Recipe| {
+            recipe.packages.iter().map(|package| package.name.clone()).find(|name| !has(name))
+        };
+        match (missing(self), self.bootstrap.as_deref().map(missing)) {
+            (None, _) | (_, Some(None)) => Ok(()),
+            (Some(name), _) => Err(format!("the build made no package {name}, which its spec file has")),
+        }
+    }
+
     /// Whether it is built for an architecture.
     pub fn builds_on(&self, architecture: &str) -> bool {
         let is_listed = |list: &[String]| list.iter().any(|one| one == architecture || one == "noarch");
@@ -226,6 +258,13 @@ impl Recipe {
     /// Whether `%dist` is a part of the release.
     pub fn has_dist(&self, settings: &Settings) -> bool {
         self.release.contains(&settings.mark())
+    }
+
+    /// Whether it is a part of the releases of all its packages, too, which may have their own.
+    pub fn all_have_dist(&self, settings: &Settings) -> bool {
+        let bootstrap = self.bootstrap.iter().flat_map(|other| &other.packages);
+        let mut packages = self.packages.iter().chain(bootstrap);
+        self.has_dist(settings) && packages.all(|package| package.evr[2].contains(&settings.mark()))
     }
 
     fn version_with_epoch(&self) -> String {

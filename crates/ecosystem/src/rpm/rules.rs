@@ -127,7 +127,10 @@ impl Manager for Rules {
         let signed = packages.iter().filter(|package| package.is_signed).map(|package| &package.file);
         let verify = stages::verify(&self.layers.keys, signed);
         let install = stages::install(packages.iter().map(|package| &package.file));
-        verify.into_iter().chain(install).chain(stages::check_installed(packages)).collect()
+        let checks = stages::check_installed(packages);
+        // Layers below were put together without these, and nothing has checked what they require.
+        let consistent = install.is_some().then(stages::check_consistent);
+        verify.into_iter().chain(install).chain(checks).chain(consistent).collect()
     }
 
     fn layering(&self) -> Result<&dyn Layering, &'static str> {

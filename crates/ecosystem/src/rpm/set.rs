@@ -1,7 +1,7 @@
 //! Resolves a set of sources into a graph.
 //!
 //! Every package that the set will make is a candidate of its own, described by its spec file, and by the package of the same name
-//! in a repository. What a source requires is solved with these in place of the repositories' packages. All that are installed
+//! that was made before, or that a repository has. What a source requires is solved with these in place of the repositories' packages. All that are installed
 //! beyond the base become edges. They give the order, and decide the inputs of each build: packages of its ancestors in
 //! the graph come from the set, all others from the repositories, so that the result does not depend on which build ends first.
 //!
@@ -11,7 +11,7 @@
 use super::recipe::Recipe;
 use super::relation::{Capability, Relation};
 use super::settings::{Base, Settings};
-use super::universe::{Entry, Universe, View};
+use super::universe::{Entry, Package, Universe, View};
 use crate::{LeftOut, explain, prior};
 use kilnyard_model::cuts::{Cutting, Effort, StandIn};
 use kilnyard_model::graph::{Graph, PackageId};
@@ -50,6 +50,7 @@ pub(super) fn resolve(
     recipes: &BTreeMap<String, Recipe>,
     settings: &Settings,
     base: &Base,
+    made: &HashMap<String, Package>,
 ) -> Resolved {
     let mut resolved = Resolved::default();
     let mut makers: HashMap<&str, &str> = HashMap::new();
@@ -69,21 +70,31 @@ pub(super) fn resolve(
     }
     let in_repositories: HashSet<String> =
         universe.packages().map(|(_, package)| package.name.to_string()).collect();
+    let mut over = Vec::new();
     for id in resolved.graph.packages() {
         let recipe = &recipes[resolved.graph.name(id)];
-        let mut made = Vec::new();
+        let mut own = Vec::new();
         for planned in &recipe.packages {
-            let known = universe.named(&planned.name).iter().find_map(|one| universe.package(*one)).cloned();
+            let listed = || universe.named(&planned.name).iter().find_map(|one| universe.package(*one));
+            let known = made.get(&planned.name).or_else(listed).cloned();
             match universe.add(planned.described(settings, known.as_ref())) {
-                Ok(candidate) => made.push(candidate),
-                // Its dependents find no provider then, and are left out.
-                Err(_) => break,
+                Ok(candidate) => own.push(candidate),
+                // Its dependents find no provider then, and are left out, too.
+                Err(error) => {
+                    over.push((id, error));
+                    break;
+                }
             }
         }
-        resolved.of_candidate.extend(made.iter().map(|candidate| (*candidate, id)));
-        resolved.of_package.push(made);
+        resolved.of_candidate.extend(own.iter().map(|candidate| (*candidate, id)));
+        resolved.of_package.push(own);
     }
-    let impossible = add_edges(universe, recipes, base, &mut resolved);
+    let mut impossible = add_edges(universe, recipes, base, &mut resolved);
+    for (id, error) in over {
+        let name = resolved.graph.name(id).to_owned();
+        resolved.leave_out(&name, format!("{name} cannot be added to the set: {error}"));
+        impossible.push(id);
+    }
     resolved.graph = without(&resolved.graph, &impossible);
     let makes_known = |id: PackageId| {
         recipes[resolved.graph.name(id)].packages.iter().all(|one| in_repositories.contains(&one.name))

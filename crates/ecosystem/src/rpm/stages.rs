@@ -76,7 +76,7 @@ pub fn query(folder: &str, spec: &str) -> CommandOrder {
 /// Puts the files of a source where rpmbuild expects them. `$1` is the spec file, or empty; then the only input is a source
 /// package. The others are its files.
 const UNPACK: &str = r#"
-spec=$1 rebuild=$2; shift 2
+spec=$1 rebuild=$2 but=$3; shift 3
 mkdir -p /build/SPECS /build/SOURCES /build/outputs
 if [ -z "$spec" ]; then
   rpm -i --nodeps --nosignature --define '_topdir /build' --define '_dbpath /build/database' "/kilnyard/inputs/$1"
@@ -86,18 +86,26 @@ else
   mv "/build/SOURCES/$spec" /build/SPECS/
 fi
 if [ -n "$rebuild" ]; then
-  # Without %dist, the number of the rebuild follows the release.
-  sed -i "s/^\([Rr]elease[[:space:]]*:[[:space:]]*[^[:space:]#]*\)/\1$rebuild/" "/build/SPECS/$spec"
+  # Without %dist, the number of the rebuild follows the release. Lines within sections are no such tags.
+  sections='description\|prep\|generate_buildrequires\|conf\|build\|install\|check\|clean\|files\|changelog\|sourcelist\|patchlist'
+  sections="$sections\|pre\|post\|preun\|postun\|pretrans\|posttrans\|preuntrans\|postuntrans\|verifyscript"
+  sections="$sections\|trigger[a-z]*\|filetrigger[a-z]*\|transfiletrigger[a-z]*"
+  sed -i -e "/^%\($sections\)\([[:space:]]\|\$\)/,/^%package\([[:space:]]\|\$\)/b" -e "/$but/b" \
+    -e "s/^\([[:space:]]*[Rr][Ee][Ll][Ee][Aa][Ss][Ee][[:space:]]*:[[:space:]]*[^[:space:]#]*\)/\1$rebuild/" "/build/SPECS/$spec"
 fi
 "#;
 
-/// Unpacks a source; `rebuild` is what its release gets, if it has no `%dist`. A package of a repository has to be signed by one of
+/// What no line of a spec file has.
+const NOTHING: &str = "a^";
+
+/// Unpacks a source; `rebuild` is what releases get that have no `%dist`; if the source's own has, those of some packages. A package of a repository has to be signed by one of
 /// the keys.
-pub(super) fn unpack(recipe: &Recipe, rebuild: &str, keys: Option<&str>) -> StageOrder {
+pub(super) fn unpack(recipe: &Recipe, rebuild: &str, has_dist: bool, keys: Option<&str>) -> StageOrder {
     let is_of_repository = recipe.spec.is_empty() && recipe.files.iter().any(|file| !file.urls.is_empty());
     let signed = recipe.files.iter().filter(|_| is_of_repository).map(|file| &file.name);
     let verify = keys.and_then(|keys| verify(keys, signed));
-    let mut words = vec![recipe.spec.clone(), rebuild.to_owned()];
+    let but = if has_dist { "dist" } else { NOTHING };
+    let mut words = vec![recipe.spec.clone(), rebuild.to_owned(), but.to_owned()];
     words.extend(recipe.files.iter().map(|file| file.name.clone()));
     let unpack = script(Account::Builder, UNPACK, words);
     StageOrder { stage: Stage::Unpack, commands: verify.into_iter().chain([unpack]).collect() }
@@ -201,6 +209,12 @@ pub(super) fn check_installed(packages: &[&Dependency]) -> Option<CommandOrder> 
     let names = packages.iter().map(|package| package.name.clone());
     let words = || std::iter::once(lines.join("\n")).chain(names).collect();
     (!packages.is_empty()).then(|| script(Account::Root, CHECK_INSTALLED, words()))
+}
+
+/// Checks that all packages of a root have what they require.
+pub(super) fn check_consistent() -> CommandOrder {
+    let words = ["-Va", "--nofiles", "--noscripts", "--nodigest", "--nosignature"];
+    as_root(&["rpm"], words.map(str::to_owned).into())
 }
 
 /// Checks that packages are gone.

@@ -39,15 +39,16 @@ pub struct Workshop {
 }
 
 impl Workshop {
-    /// Resolves sources. The universe has the packages of the repositories.
+    /// Resolves sources. The universe has the packages of the repositories; `made` those that the set has made, by their names.
     pub fn new(
         settings: Settings,
         mut universe: Universe,
         recipes: BTreeMap<String, Recipe>,
         base: Base,
         published: HashMap<(String, String), u32>,
+        made: &HashMap<String, Package>,
     ) -> Workshop {
-        let mut resolved = set::resolve(&mut universe, &recipes, &settings, &base);
+        let mut resolved = set::resolve(&mut universe, &recipes, &settings, &base, made);
         let left_out = std::mem::take(&mut resolved.left_out);
         Workshop { settings, recipes, base, resolved, left_out, published, universe }
     }
@@ -301,6 +302,22 @@ impl Workshop {
             return refused("it does not match its own description".to_owned());
         }
         let (plain, number) = (without_epoch(version), without_epoch(&output.version));
+        let epochs: Vec<&str> = match recipe.planned(name) {
+            Some(one) if output.architecture != SOURCE => vec![epoch(&one.evr[0])],
+            // Packages of debug symbols have the epoch of what they are of.
+            _ if output.architecture != SOURCE => {
+                let all = recipe.packages.iter().map(|one| epoch(&one.evr[0]));
+                all.chain([epoch(&recipe.epoch)]).collect()
+            }
+            _ => vec![epoch(&recipe.epoch)],
+        };
+        let own = output.version.split_once(':').map_or("0", |(epoch, _)| epoch);
+        if !epochs.contains(&own) {
+            return refused(format!(
+                "its epoch is {own}, but that of its spec file is {}",
+                epochs.join(" or ")
+            ));
+        }
         let expected = format!("{name}-{number}.{}.rpm", output.architecture);
         if output.file != expected {
             return refused(format!("its name should be {expected}"));
@@ -324,6 +341,18 @@ impl Workshop {
             false => refused(format!("its version is {}, but {version} was built", output.version)),
         }
     }
+}
+
+/// Checks that files that a root shows in one folder have different names, or the same content.
+fn check_names(name: &str, inputs: &[Input]) -> Result<(), Impossible> {
+    let mut known: HashMap<&str, &str> = HashMap::new();
+    for input in inputs {
+        if known.insert(&input.name, &input.sha256).is_some_and(|other| other != input.sha256) {
+            let explanation = format!("{name} has or requires two files with the name {}", input.name);
+            return Err(Impossible { explanation });
+        }
+    }
+    Ok(())
 }
 
 /// The file of a package of one of these repositories; `None` if it has none there.
@@ -358,6 +387,11 @@ pub fn listed_name(package: &Package) -> String {
         true => format!("{}.{SOURCE}", package.name),
         false => package.name.to_string(),
     }
+}
+
+/// An epoch as a text; without one it is 0.
+fn epoch(text: &str) -> &str {
+    if text.is_empty() { "0" } else { text }
 }
 
 fn without_epoch(version: &str) -> &str {
@@ -436,6 +470,7 @@ impl Ecosystem for Workshop {
         if outputs.iter().all(|output| output.architecture == SOURCE) {
             return Err(CollectError("the build succeeded but produced no package".to_owned()));
         }
+        recipe.check_complete(outputs).map_err(CollectError)?;
         for (place, output) in outputs.iter().enumerate() {
             self.check_output(recipe, version, output)?;
             if outputs[..place].iter().any(|other| other.name == output.name) {
@@ -574,10 +609,16 @@ impl Workshop {
         }));
         let own = settings.packages.of(&recipe.name);
         let has_dist = recipe.has_dist(settings);
-        let (dist, rebuild) = match has_dist {
-            true => (settings.release(&settings.mark(), revision), String::new()),
-            false => (settings.dist.clone(), format!("{}{revision}", settings.suffix)),
+        let dist = match has_dist {
+            true => settings.release(&settings.mark(), revision),
+            false => settings.dist.clone(),
         };
+        // Of those that have none.
+        let rebuild = match recipe.all_have_dist(settings) {
+            true => String::new(),
+            false => format!("{}{revision}", settings.suffix),
+        };
+        check_names(&recipe.name, &inputs)?;
         let mut order = BuildOrder {
             package: recipe.name.clone(),
             version: recipe.rebuilt_version(settings, revision),
@@ -596,7 +637,7 @@ impl Workshop {
             }),
             fetch: None,
             stages: vec![
-                stages::unpack(recipe, &rebuild, settings.keys.as_deref()),
+                stages::unpack(recipe, &rebuild, has_dist, settings.keys.as_deref()),
                 stages::build(
                     recipe,
                     own.checks.unwrap_or(settings.runs_checks),
@@ -703,7 +744,8 @@ mod tests {
             ..Recipe::default()
         };
         let recipes = BTreeMap::from([("hello".to_owned(), recipe)]);
-        Workshop::new(Settings::trial(), Universe::new(), recipes, Base::default(), HashMap::new())
+        let (published, made) = (HashMap::new(), HashMap::new());
+        Workshop::new(Settings::trial(), Universe::new(), recipes, Base::default(), published, &made)
     }
 
     #[test]
@@ -734,6 +776,9 @@ mod tests {
         let higher = "1.0-1.kt1.bk3".to_owned();
         let entry = good.description.replace("rel=\"1.kt1.bk2", "rel=\"1.kt1.bk3");
         let file = good.file.replace("bk2", "bk3");
+        let with_epoch = ENTRY.replace("epoch=\"0\"", "epoch=\"9\"");
+        let version = "9:1.0-1.kt1.bk2".to_owned();
+        refused(Output { version, ..output("hello", &with_epoch) }, "its epoch is 9");
         refused(Output { version: higher, description: entry, file, ..good }, "1.0-1.kt1.bk2 was built");
     }
 }

@@ -101,15 +101,17 @@ impl Place {
     }
 
     /// The files beside a spec file, which it may include and build.
-    fn files(&self) -> Vec<PathBuf> {
+    fn files(&self, rpm: &Rpm) -> Vec<PathBuf> {
         if self.is_packed() {
             return vec![self.path()];
         }
         let entries = fs_err::read_dir(&self.folder).into_iter().flatten().flatten();
         let files = entries.filter(|entry| {
             let name = entry.file_name();
-            entry.file_type().is_ok_and(|kind| kind.is_file())
+            // Of a link, the file that it leads to.
+            fs_err::metadata(entry.path()).is_ok_and(|facts| facts.is_file())
                 && NO_SOURCES.iter().all(|other| name != *other)
+                && self.strays(rpm, &name.to_string_lossy()).is_none()
         });
         let mut files: Vec<PathBuf> = files.map(|entry| entry.path()).collect();
         files.sort();
@@ -127,22 +129,22 @@ impl Place {
             .then(|| format!("{name} is not read: a link leads out of {}, or into .git", specs.display()))
     }
 
-    /// Whether the users of roots can read its files where they are.
-    fn is_open(&self) -> bool {
+    /// Whether the users of roots can read its files where they are. A link leads nowhere in a root.
+    fn is_open(&self, rpm: &Rpm) -> bool {
         let folder = fs_err::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone());
         let may = |path: &Path, mode: u32| {
             fs_err::metadata(path).is_ok_and(|facts| facts.permissions().mode() & mode == mode)
         };
         closed_folder(&folder).is_none()
             && may(&folder, 0o004)
-            && self.files().iter().all(|path| may(path, 0o004))
+            && self.files(rpm).iter().all(|path| may(path, 0o004) && !path.is_symlink())
     }
 
     /// Copies its files to a folder for the user who reads them in a root, and for no other user of this machine: the folder that they are
     /// from is closed.
-    fn copy_to(&self, folder: &Path, ids: &IdMap) -> io::Result<()> {
+    fn copy_to(&self, rpm: &Rpm, folder: &Path, ids: &IdMap) -> io::Result<()> {
         let (user, group) = (ids.user_outside(BUILDER_ID), ids.group_outside(BUILDER_ID));
-        for path in self.files() {
+        for path in self.files(rpm) {
             let copy = folder.join(path.file_name().unwrap_or_default());
             let mut file = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&copy)?;
             io::copy(&mut fs_err::File::open(&path)?, &mut file)?;
@@ -158,7 +160,7 @@ impl Place {
         // Their digests decide what is downloaded.
         text.push_str(&sources::list_text(&self.folder).unwrap_or_default());
         text.push_str(&String::from_utf8_lossy(&fs_err::read(self.path()).unwrap_or_default()));
-        for path in self.files() {
+        for path in self.files(rpm) {
             let facts = fs_err::metadata(&path);
             let facts = facts.map(|facts| (facts.len(), facts.modified().ok()));
             text.push_str(&format!("{} {facts:?}\n", path.display()));
@@ -167,8 +169,24 @@ impl Place {
     }
 }
 
+/// The folders of repositories of git in a folder, and in the folders in it.
+fn repositories_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path()).filter(|path| path.is_dir() && !path.is_symlink());
+    let all = folders.chain([folder.to_owned()]).map(|folder| folder.join(".git"));
+    all.filter(|path| path.is_dir() && !path.is_symlink()).collect()
+}
+
+/// Spec files, and what cannot be read.
+#[derive(Default)]
+struct Places {
+    all: Vec<Place>,
+    /// Folders, with the reasons.
+    unread: Vec<(PathBuf, String)>,
+}
+
 /// The spec files of a folder: its own, and those in each folder of it.
-fn places_of(folder: &Path) -> Result<Vec<Place>> {
+fn places_of(folder: &Path) -> Result<Places> {
     let specs = |folder: &Path| -> Result<Vec<Place>> {
         let entries = fs_err::read_dir(folder).context(Kind::Usage, "read the folder of spec files")?;
         let paths = entries.flatten().map(|entry| entry.path());
@@ -182,17 +200,21 @@ fn places_of(folder: &Path) -> Result<Vec<Place>> {
     let mut folders: Vec<PathBuf> =
         entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
     folders.sort();
+    let mut unread = Vec::new();
     for below in folders {
-        all.extend(specs(&below)?);
+        match specs(&below) {
+            Ok(specs) => all.extend(specs),
+            Err(error) => unread.push((below, error.one_line())),
+        }
     }
-    Ok(all)
+    Ok(Places { all, unread })
 }
 
 /// The source packages and spec files of this machine that the set may have.
-fn places(yard: &Yard, rpm: &Rpm) -> Result<Vec<Place>> {
-    let mut all = match &rpm.specs {
+fn places(yard: &Yard, rpm: &Rpm) -> Result<Places> {
+    let Places { mut all, unread } = match &rpm.specs {
         Some(folder) => places_of(folder)?,
-        None => Vec::new(),
+        None => Places::default(),
     };
     for name in yard.config.package_names(&yard.home)?.unwrap_or_default() {
         if name.ends_with(PACKED) {
@@ -204,13 +226,13 @@ fn places(yard: &Yard, rpm: &Rpm) -> Result<Vec<Place>> {
             all.extend(found);
         }
     }
-    Ok(all)
+    Ok(Places { all, unread })
 }
 
 /// Whether there are sources of this machine, which need a base root to be read. If there are none, those of the last scan are
 /// forgotten.
 pub fn has_own(yard: &Yard, rpm: &Rpm) -> Result<bool> {
-    let has_own = !places(yard, rpm)?.is_empty();
+    let has_own = !places(yard, rpm)?.all.is_empty();
     if !has_own && yard.path(RECORD).exists() {
         keep(yard, &Recipes::default())?;
     }
@@ -230,7 +252,12 @@ pub fn scan(
     let before = Recipes::read(yard);
     let mut now = Recipes::default();
     let (mut changed, mut unchanged, mut open) = (Vec::new(), Vec::new(), Vec::new());
-    for place in places(yard, rpm)? {
+    let Places { all, unread } = places(yard, rpm)?;
+    for (folder, why) in unread {
+        changed.push(folder.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        now.found.insert(folder, Kept { inputs: String::new(), recipe: Err(why) });
+    }
+    for place in all {
         if let Some(why) = place.strays(rpm, &place.name) {
             changed.push(place.presumed());
             now.found.insert(place.path(), Kept { inputs: String::new(), recipe: Err(why) });
@@ -249,7 +276,7 @@ pub fn scan(
         say(&format!("asking {} about themselves", kilnyard_yard::words::count(open.len() as u64, "source")));
         let trees: Vec<_> = base.tree.iter().cloned().collect();
         let layers = yard.trees().ensure(&trees).context(Kind::Machine, ROOT_FAILED)?;
-        let asking = Asking { yard, settings, layers: &layers, ids, cancel };
+        let asking = Asking { yard, rpm, settings, layers: &layers, ids, cancel };
         let (distfiles, client) = (mirror::open_files(yard)?, mirror::client(yard));
         let downloads = Downloads { yard, rpm, distfiles: &distfiles, client: &client, cancel, say };
         downloads.tidy().context(Kind::Machine, "remove what is left of downloads")?;
@@ -290,6 +317,7 @@ type Answer = std::result::Result<String, String>;
 
 struct Asking<'a> {
     yard: &'a Yard,
+    rpm: &'a Rpm,
     settings: &'a Settings,
     /// The base root.
     layers: &'a [String],
@@ -348,8 +376,10 @@ fn recipe_of(
         return Ok((Err(missing.join("; ")), is_final));
     }
     for path in files {
-        let (sha256, size_bytes) = sources::hash_file::<sha2::Sha256>(&path)
-            .context(Kind::Usage, format!("read {}", path.display()))?;
+        let (sha256, size_bytes) = match sources::hash_file::<sha2::Sha256>(&path) {
+            Ok(found) => found,
+            Err(error) => return Ok((Err(format!("it cannot be read: {error}")), false)),
+        };
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         recipe.files.push(SourceFile { name, sha256, size_bytes, urls: Vec::new() });
     }
@@ -370,7 +400,8 @@ impl Asking<'_> {
     ) -> Result<()> {
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(ASKED_AT_ONCE_MAX);
         let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (sender, answers) = mpsc::channel();
+        // Downloads may take longer than answers, which may be long.
+        let (sender, answers) = mpsc::sync_channel(threads);
         std::thread::scope(|scope| {
             for number in 0..threads.min(open.len()) {
                 let (sender, next, is_over) = (sender.clone(), &next, &is_over);
@@ -386,13 +417,15 @@ impl Asking<'_> {
             drop(sender);
             let taken = answers.iter().try_for_each(|(place, inputs, answer)| take(place, inputs, answer?));
             is_over.store(true, Ordering::Relaxed);
+            // Those who wait to send see that nothing is taken any more.
+            drop(answers);
             taken
         })
     }
 
     /// What rpmspec prints, or why it fails. Each source has a root of its own: its macros may leave anything behind.
     fn answer(&self, place: &Place, root: &str) -> Result<Answer> {
-        let Asking { yard, settings, layers, ids, cancel } = *self;
+        let Asking { yard, rpm, settings, layers, ids, cancel } = *self;
         let failed = ROOT_FAILED;
         RootFolder::at(&yard.folder, root, ids, &[]).remove_or_set_aside();
         let root = RootFolder::create(&yard.folder, root, ids, layers, &yard.config.roots.on_disk());
@@ -400,13 +433,22 @@ impl Asking<'_> {
         let texts = [stages::macros(settings, &settings.mark())];
         root.provide(&[], &texts, &|_| PathBuf::new()).context(Kind::Machine, failed)?;
         // An ordinary user's own id is one of the root's, which enters the folder.
-        let (root, folder) = match place.is_open() || !rustix::process::geteuid().is_root() {
+        let (root, folder) = match place.is_open(rpm) || !rustix::process::geteuid().is_root() {
             true => {
+                // The configuration of a repository may have passwords.
+                let nothing = root.path().join("nothing");
+                fs_err::create_dir(&nothing).context(Kind::Machine, failed)?;
+                let hidden = repositories_below(&place.folder).into_iter().filter_map(|path| {
+                    let below = path.strip_prefix(&place.folder).ok()?.to_str()?.to_owned();
+                    Some(ShownFolder { source: nothing.clone(), inside: format!("{SHOWN}/{below}") })
+                });
                 let shown = ShownFolder { source: place.folder.clone(), inside: SHOWN.to_owned() };
-                (root.showing(std::slice::from_ref(&shown)), SHOWN)
+                let shown: Vec<ShownFolder> = std::iter::once(shown).chain(hidden).collect();
+                (root.showing(&shown), SHOWN)
             }
             false => {
-                place.copy_to(&root.path().join("inputs"), ids).context(Kind::Machine, "copy a source")?;
+                let inputs = root.path().join("inputs");
+                place.copy_to(rpm, &inputs, ids).context(Kind::Machine, "copy a source")?;
                 (root, INPUTS)
             }
         };
@@ -621,6 +663,8 @@ mod tests {
         let (ids, _) = IdMap::of_this_user("root", 0);
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let place = Place { folder: from.path().to_owned(), name: "a.spec".to_owned() };
+        let text = format!("release = \"1\"\nrepositories = []\nspecs = {:?}\n", from.path());
+        let rpm: Rpm = toml::from_str(&text).unwrap();
         fs_err::write(place.path(), "Name: a").unwrap();
         let set_mode =
             |path: &Path, mode| fs_err::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
@@ -629,9 +673,14 @@ mod tests {
         let is_reached = closed_folder(from.path().parent().unwrap()).is_none();
         for (mode, is_open) in [(0o755, is_reached), (0o711, false), (0o700, false)] {
             set_mode(from.path(), mode);
-            assert_eq!(place.is_open(), is_open);
+            assert_eq!(place.is_open(&rpm), is_open);
         }
-        place.copy_to(to.path(), &ids).unwrap();
+        // A link leads nowhere in a root, so that its file is copied, too.
+        set_mode(from.path(), 0o755);
+        symlink("a.spec", from.path().join("b.patch")).unwrap();
+        assert!(!place.is_open(&rpm));
+        place.copy_to(&rpm, to.path(), &ids).unwrap();
+        assert_eq!(fs_err::read(to.path().join("b.patch")).unwrap(), b"Name: a");
         let copy = fs_err::metadata(to.path().join("a.spec")).unwrap();
         assert_eq!((copy.mode() & 0o777, Some(copy.uid())), (0o600, ids.user_outside(BUILDER_ID)));
     }

@@ -2,7 +2,7 @@
 
 use super::recipes::{Recipes, of_repository};
 use super::scan::{Index, Packages};
-use super::{Rpm, base, keys, publish, requirements};
+use super::{Rpm, base, keys, made, publish, requirements};
 use kilnyard_ecosystem::LeftOut;
 use kilnyard_ecosystem::rpm::universe::Package;
 use kilnyard_ecosystem::rpm::{Recipe, Settings, Workshop};
@@ -43,9 +43,9 @@ pub fn resolve(yard: &Yard, rpm: &Rpm, distfiles: &FileStore) -> Result<Workshop
             of_files.map(|recipe| recipe.name.clone()).chain(plain).collect()
         }
     };
-    let mut made: HashMap<&str, Vec<&Package>> = HashMap::new();
+    let mut by_source: HashMap<&str, Vec<&Package>> = HashMap::new();
     for (_, package) in universe.packages() {
-        made.entry(&package.source).or_default().push(package);
+        by_source.entry(&package.source).or_default().push(package);
     }
     let mut recipes: BTreeMap<String, Recipe> = BTreeMap::new();
     for name in wanted {
@@ -55,7 +55,7 @@ pub fn resolve(yard: &Yard, rpm: &Rpm, distfiles: &FileStore) -> Result<Workshop
         }
         let of_repository = newest.get(name.as_str()).and_then(|source| {
             let file = source.location.rsplit('/').next().unwrap_or_default();
-            of_repository(source, made.get(file).into_iter().flatten().copied(), &settings)
+            of_repository(source, by_source.get(file).into_iter().flatten().copied(), &settings)
         });
         match of_repository {
             Some(recipe) => drop(recipes.insert(name, recipe)),
@@ -66,9 +66,9 @@ pub fn resolve(yard: &Yard, rpm: &Rpm, distfiles: &FileStore) -> Result<Workshop
             }
         }
     }
-    drop(made);
+    drop(by_source);
     recipes.values_mut().for_each(|recipe| requirements::add(yard, recipe, &settings));
     let base = base::known(yard, rpm, &mut universe, &groups);
     let published = publish::revisions(yard, &settings)?;
-    Ok(Workshop::new(settings, universe, recipes, base, published).without(left_out))
+    Ok(Workshop::new(settings, universe, recipes, base, published, &made::read(yard)).without(left_out))
 }

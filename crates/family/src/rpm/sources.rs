@@ -14,13 +14,19 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 /// The name of the list of files.
 pub const LIST: &str = "sources";
 /// The longest list, and the largest file: more than any source has.
 const LIST_BYTES_MAX: u64 = 1 << 20;
 const FILE_BYTES_MAX: u64 = 16 << 30;
+/// How long a file may take: one that is slower would keep all others waiting.
+const DOWNLOADED_WITHIN: Duration = Duration::from_secs(1800);
+/// How often that is checked, and whether the scan is cancelled.
+const STEP: Duration = Duration::from_millis(100);
 /// The ending of a file that is being downloaded.
 const PART: &str = "download";
 /// What is known of files that were downloaded.
@@ -181,9 +187,16 @@ impl Downloads<'_> {
             }
             Err(error) => Err(format!("it cannot be read: {error}")),
         };
-        let fetched = self.client.fetch_accepted(name, &urls, FILE_BYTES_MAX, &part, &accepts, self.cancel);
+        let is_late = AtomicBool::new(false);
+        let fetched = within(DOWNLOADED_WITHIN, self.cancel, &is_late, &mut |cancel| {
+            self.client.fetch_accepted(name, &urls, FILE_BYTES_MAX, &part, &accepts, cancel)
+        });
         match fetched {
             Ok(()) => {}
+            Err(_) if is_late.load(Ordering::Relaxed) => {
+                let minutes = DOWNLOADED_WITHIN.as_secs() / 60;
+                return Ok(Err(Lack::Network(format!("{name} was not downloaded within {minutes} minutes"))));
+            }
             Err(error) if error.is_cancelled() || error.is_disk_full() => {
                 return Err(error).context(Kind::Machine, format!("fetch {name}"));
             }
@@ -205,6 +218,31 @@ impl Downloads<'_> {
         let text = fs_err::read(self.yard.path(RECORD)).ok();
         text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
+}
+
+/// Does something that can be cancelled: on request, or when it takes too long.
+fn within<T>(
+    time: Duration,
+    cancel: &AtomicBool,
+    is_late: &AtomicBool,
+    action: &mut dyn FnMut(&AtomicBool) -> T,
+) -> T {
+    let (until, own) = (Instant::now() + time, AtomicBool::new(false));
+    let (done, is_done) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let own = &own;
+        scope.spawn(move || {
+            // It is over when the sender is gone.
+            while is_done.recv_timeout(STEP) == Err(RecvTimeoutError::Timeout) {
+                let is_over = Instant::now() > until;
+                is_late.fetch_or(is_over, Ordering::Relaxed);
+                own.fetch_or(is_over || cancel.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        });
+        let taken = action(own);
+        drop(done);
+        taken
+    })
 }
 
 /// The text of the list in a folder; empty if there is none.
@@ -272,6 +310,21 @@ pub fn hash_file<Hash: sha2::Digest>(path: &Path) -> io::Result<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_too_long_is_ended() {
+        let (cancel, is_late) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut wait = |own: &AtomicBool| {
+            while !own.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        within(Duration::ZERO, &cancel, &is_late, &mut wait);
+        assert!(is_late.load(Ordering::Relaxed));
+        let (cancel, is_late) = (AtomicBool::new(true), AtomicBool::new(false));
+        within(Duration::from_secs(3600), &cancel, &is_late, &mut wait);
+        assert!(!is_late.load(Ordering::Relaxed));
+    }
 
     #[test]
     fn lists_are_read() {

@@ -20,7 +20,7 @@ use kilnyard_mirror::FileStore;
 use kilnyard_model::graph::Against;
 use kilnyard_model::reason::Reason;
 use kilnyard_model::result::PackageState;
-use kilnyard_store::{EventKind, ForcedRun, Note, Number, Plan, RunState, Store};
+use kilnyard_store::{EventKind, ForcedRun, Note, Number, PackageRow, Plan, RunState, Store};
 use kilnyard_yard::notify::Notifier;
 use kilnyard_yard::remedy::Remedy;
 use kilnyard_yard::revoked::{self, Revoked};
@@ -49,31 +49,75 @@ pub fn run(mut yard: Yard, options: &Build, word: Option<&str>) -> Result<ExitCo
     build(&yard, &lock, options, word)
 }
 
-/// Builds a yard whose lock is held, and builds packages on cut cycles again if the yard or the set asks for a second pass.
+/// The most passes over a set whose sources require what only builds of others show.
+const PASSES_MAX: usize = 16;
+
+/// Builds a yard whose lock is held. Packages on cut cycles are built again, if the yard or the set asks for a second pass, and
+/// sources whose requirements are met by what was built are built in further ones.
 pub fn build(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> Result<ExitCode> {
-    let first = build_once(yard, lock, options, word)?;
-    let Some(waiting) = first.waiting.filter(|_| !options.dry_run && signals::count() == 0) else {
-        return Ok(first.code);
-    };
-    let packages = second_pass(yard, &waiting)?;
-    if packages.is_empty() {
-        return Ok(first.code);
+    let mut pass = build_once(yard, lock, options, word)?;
+    let mut code = pass.code;
+    // What failed in an earlier pass, and was not tried again.
+    let mut outstanding: HashSet<String> = HashSet::new();
+    for number in 1..PASSES_MAX {
+        if options.dry_run || pass.is_last || signals::count() > 0 {
+            break;
+        }
+        let packages = match (number, &pass.waiting) {
+            (1, Some(waiting)) => second_pass(yard, waiting)?,
+            _ => Vec::new(),
+        };
+        let packages = match packages.is_empty() {
+            false => {
+                say!(
+                    "second pass: {} use packages of the set that the first one made",
+                    words::count(packages.len() as u64, "package")
+                );
+                packages
+            }
+            true => {
+                let packages = provided_now(yard, &pass)?;
+                if packages.is_empty() {
+                    break;
+                }
+                say!(
+                    "another pass: packages of the last one have what {} require",
+                    words::count(packages.len() as u64, "more package")
+                );
+                packages
+            }
+        };
+        let again = Build {
+            packages: packages.clone(),
+            no_scan: true,
+            force: false,
+            check_reproducible: false,
+            check_outputs: false,
+            ..options.clone()
+        };
+        outstanding.extend(pass.failed.drain(..));
+        let is_refused = pass.is_refused;
+        outstanding.retain(|name| !packages.contains(name));
+        pass = build_once(yard, lock, &again, word)?;
+        if pass.code != ExitCode::SUCCESS || outstanding.is_empty() && !is_refused {
+            code = pass.code;
+        }
+        pass.is_refused |= is_refused;
     }
-    say!(
-        "second pass: {} use packages of the set that the first one made",
-        words::count(packages.len() as u64, "package")
-    );
-    let is_mended = !first.is_refused && first.failed.iter().all(|name| packages.contains(name));
-    let again = Build {
-        packages,
-        no_scan: true,
-        force: false,
-        check_reproducible: false,
-        check_outputs: false,
-        ..options.clone()
-    };
-    let second = build_once(yard, lock, &again, word)?;
-    Ok(if second.code != ExitCode::SUCCESS || is_mended { second.code } else { first.code })
+    Ok(code)
+}
+
+/// The packages that a pass left out, or that waited for these, and that can be built with what it made.
+fn provided_now(yard: &Yard, pass: &Pass) -> Result<Vec<String>> {
+    let mut store = yard.store()?;
+    // Learned in any case: also for the next command.
+    if !yard.config.family.learn(yard, &*store)? || pass.open.is_empty() {
+        return Ok(Vec::new());
+    }
+    let plan = plan::current_plan(yard, &mut *store)?;
+    let is_due = |state| matches!(state, PackageState::Ready | PackageState::Waiting);
+    let rows = plan.packages.into_iter().map(|row| row.package);
+    Ok(rows.filter(|row| is_due(row.state) && pass.open.contains(&row.name)).map(|row| row.name).collect())
 }
 
 /// How a pass ended.
@@ -83,6 +127,10 @@ struct Pass {
     failed: Vec<String>,
     /// Whether the signer refused a package.
     is_refused: bool,
+    /// The packages that were left out, and those that were blocked by them.
+    open: HashSet<String>,
+    /// Whether no other may follow: another machine continues it, or nothing was built.
+    is_last: bool,
     /// If a second pass follows: the packages that may need what only it makes of others.
     waiting: Option<HashSet<String>>,
 }
@@ -90,7 +138,14 @@ struct Pass {
 impl Pass {
     /// Nothing follows.
     fn last(code: ExitCode) -> Pass {
-        Pass { code, failed: Vec::new(), is_refused: false, waiting: None }
+        Pass {
+            code,
+            failed: Vec::new(),
+            open: HashSet::new(),
+            is_last: true,
+            is_refused: false,
+            waiting: None,
+        }
     }
 }
 
@@ -374,20 +429,26 @@ fn build_once(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> 
     let waiting = graph.packages().filter(|id| ecosystem.waits_for_second_pass(*id));
     let waiting = waiting.map(|id| graph.name(id).to_owned()).collect();
     let has_second = !ecosystem.built_again(yard.config.build.passes).is_empty();
-    let failed = match outcome.run {
-        Some(run) => not_built(&*store, run)?,
-        None => Vec::new(),
-    };
+    let mut open: HashSet<String> = outcome.left_out.iter().map(|(name, _)| name.clone()).collect();
+    let mut failed = Vec::new();
+    if let Some(run) = outcome.run {
+        let not_built = not_built(&*store, run)?;
+        let is_open = |row: &&PackageRow| row.blamed.as_ref().is_some_and(|blamed| open.contains(blamed));
+        let waiting: Vec<String> = not_built.iter().filter(is_open).map(|row| row.name.clone()).collect();
+        open.extend(waiting);
+        failed.extend(not_built.into_iter().map(|row| row.name));
+    }
     let is_refused = !refused.is_empty();
-    Ok(Pass { code, failed, is_refused, waiting: has_second.then_some(waiting) })
+    let waiting = has_second.then_some(waiting);
+    Ok(Pass { code, failed, open, is_last: false, is_refused, waiting })
 }
 
 /// The packages of a run that failed, were blocked or left out.
-fn not_built(store: &dyn Store, run: Number) -> Result<Vec<String>> {
+fn not_built(store: &dyn Store, run: Number) -> Result<Vec<PackageRow>> {
     let is_bad =
         |state| matches!(state, PackageState::Failed | PackageState::Blocked | PackageState::LeftOut);
     let rows = store.packages(run).map_err(store_error)?.into_iter();
-    Ok(rows.filter(|row| is_bad(row.state)).map(|row| row.name).collect())
+    Ok(rows.filter(|row| is_bad(row.state)).collect())
 }
 
 /// How long the end of a run waits for notifications.

@@ -257,7 +257,6 @@ def entries(folder, kind):
             node.text = (node.text or '').strip(); node.tail = ''
             if node.tag.endswith('}time'): node.attrib.pop('file')
             if node.tag.endswith('}location'): node.set('href', node.get('href').split('/')[-1])
-            if node.tag.endswith('}size'): node.attrib.pop('archive')
             if node.tag.endswith('}requires') or node.tag.endswith('}provides'):
                 node[:] = sorted(node, key=lambda entry: tree.tostring(entry))
             if node.tag.endswith('}package'):

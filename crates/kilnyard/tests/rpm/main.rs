@@ -12,6 +12,7 @@ mod farm;
 mod generated;
 mod hostile;
 mod layers;
+mod learned;
 mod signatures;
 
 use support::{has, is_root, trials};
@@ -24,6 +25,7 @@ fn main() {
     cases.extend(bootstrap::cases(has_builders));
     cases.extend(generated::cases(has_builders));
     cases.extend(layers::cases(has_builders));
+    cases.extend(learned::cases(has_builders));
     cases.extend(hostile::cases(has_builders));
     cases.extend(signatures::cases(has_builders));
     cases.extend(farm::cases(has_builders));

@@ -26,6 +26,7 @@ mod overhead;
 mod pkgsrc;
 mod queries;
 pub mod roots;
+mod rpm;
 mod schedule;
 mod scratch;
 mod serve;
@@ -69,6 +70,9 @@ pub struct BenchOptions {
     /// Measure virtual machines even if their instructions are emulated, for `cells`.
     #[arg(long)]
     pub emulated: bool,
+    /// Family of the yard's packages, for `roots`, which fails if the yard has another one.
+    #[arg(long, value_name = "NAME")]
+    pub family: Option<String>,
     /// Unpacked source with a `configure` script, for `fakeroot` to build.
     #[arg(long, value_name = "DIR")]
     pub source: Option<PathBuf>,
@@ -160,6 +164,8 @@ pub enum BenchName {
     ServeReplay,
     /// The store of a run of 29,000 packages: its begin, the start of a new leader, decisions and events in a second.
     Store,
+    /// The lists of an RPM repository of 2,000 packages after one has changed, compared with createrepo_c.
+    Metadata,
     /// Signing 2,000 packages of 1 MiB one by one, as `pkg_add` verifies them, compared with hashing them.
     Signing,
     /// Real builds whose cores follow rank, compared with a fixed number of jobs per build.
@@ -189,6 +195,16 @@ impl Trial<'_> {
     }
 }
 
+/// Fails if a yard has packages of another family than this.
+fn check_family(yard: &yard::Yard, family: &str) -> error::Result<()> {
+    let own = yard.config.family.title();
+    if own.eq_ignore_ascii_case(family) {
+        return Ok(());
+    }
+    let error = error::Error::usage(format!("the packages of this yard are {own}'s, not {family}'s"));
+    Err(error.hint("--yard, with one that init made for that family"))
+}
+
 /// Runs the selected benchmark. `yard` opens the yard that the command line names.
 pub fn measure(
     options: &BenchOptions,
@@ -215,10 +231,15 @@ pub fn measure(
         }
         BenchName::Publish => debian::publish::measure(trial),
         BenchName::Fakeroot => fakeroot::measure(trial, options.source.as_deref()),
+        BenchName::Metadata => rpm::measure(trial),
         BenchName::Mirror => mirrors::measure(trial),
         BenchName::Monitor => monitor::measure(trial),
         BenchName::Roots => {
-            let found = roots::measure(&yard()?, &options.package, trial, machine, options.svg.as_deref())?;
+            let yard = yard()?;
+            if let Some(family) = &options.family {
+                check_family(&yard, family)?;
+            }
+            let found = roots::measure(&yard, &options.package, trial, machine, options.svg.as_deref())?;
             Ok(if options.json { found.full } else { found.short })
         }
         BenchName::Schedule => schedule::measure(trial),

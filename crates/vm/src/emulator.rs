@@ -9,6 +9,7 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Where programs are searched for.
@@ -173,9 +174,14 @@ pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
     let mebibytes = shape.memory_bytes.div_ceil(1 << 20);
     let processor = shape.kernel.processor;
     let mut command = Command::new(program(processor::emulator(processor).0)?);
-    let (machine, console) = match processor {
-        Processor::X86_64 => ("microvm,acpi=on,pcie=on,rtc=on", "ttyS0"),
-        Processor::Aarch64 => ("virt,gic-version=3", "ttyAMA0"),
+    let (machine, console) = match (processor, shape.accelerator) {
+        (Processor::X86_64, _) => match has_microvm() {
+            true => ("microvm,acpi=on,pcie=on,rtc=on", "ttyS0"),
+            false => ("q35", "ttyS0"),
+        },
+        (Processor::Aarch64, Accelerator::Emulation) => ("virt,gic-version=3", "ttyAMA0"),
+        // Only what the machine's own interrupt controller can do.
+        (Processor::Aarch64, Accelerator::Kvm) => ("virt,gic-version=host", "ttyAMA0"),
     };
     let (accelerator, cpu) = match (shape.accelerator, processor) {
         (Accelerator::Kvm, _) => ("kvm", "host"),
@@ -227,6 +233,22 @@ pub(crate) fn command(shape: &Shape, files: &Descriptors) -> Option<Command> {
     Some(command)
 }
 
+/// Whether QEMU has its smallest machine, which boots fastest; some distributions leave it out.
+fn has_microvm() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let program = program(processor::emulator(Processor::X86_64).0);
+        let listed =
+            program.and_then(|program| Command::new(program).args(["-machine", "help"]).output().ok());
+        // Without an answer, the machine itself says what is wrong.
+        listed.is_none_or(|listed| lists_microvm(&String::from_utf8_lossy(&listed.stdout)))
+    })
+}
+
+fn lists_microvm(machines: &str) -> bool {
+    machines.lines().any(|line| line.split_whitespace().next() == Some("microvm"))
+}
+
 /// The user and the group that the emulator runs as, in a user namespace or outside of all; `None` if that can only be this
 /// user.
 pub(crate) fn unprivileged(accelerator: Accelerator, is_in_namespace: bool) -> Option<(u32, u32)> {
@@ -249,5 +271,17 @@ fn group(accelerator: Accelerator) -> Option<u32> {
         mode if mode & 0o006 == 0o006 => Some(NO_USER),
         mode if mode & 0o060 == 0o060 => Some(facts.gid()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_machine_is_taken_where_there_is_one() {
+        let list = "Supported machines are:\nmicrovm              microvm (i386)\nq35                  Standard PC\n";
+        assert!(lists_microvm(list));
+        assert!(!lists_microvm(&list.replace("microvm  ", "other  ")));
     }
 }

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The folder for kernels, relative to the yard.
 pub const KERNELS: &str = "state/machines";
@@ -25,7 +26,12 @@ const FOLDER: &str = "machine";
 pub(crate) struct Machines {
     kernels: PathBuf,
     found: Mutex<Vec<(Kernel, Accelerator)>>,
+    /// Why there was none for a processor, and when. Each build would ask apt again.
+    lacking: Mutex<Vec<(Processor, Instant, String)>>,
 }
+
+/// When a kernel that could not be found is looked for again.
+const LOOKED_AGAIN: Duration = Duration::from_secs(600);
 
 /// Why this machine cannot run virtual machines with a processor, by default its own, and the Debian package that helps. `ids`
 /// are those of the yard's roots, if they are known already.
@@ -83,7 +89,7 @@ impl InMachine<'_> {
 
 impl Machines {
     pub(crate) fn new(yard: &Path) -> Machines {
-        Machines { kernels: yard.join(KERNELS), found: Mutex::default() }
+        Machines { kernels: yard.join(KERNELS), found: Mutex::default(), lacking: Mutex::default() }
     }
 
     /// What a command on a terminal in a new machine needs.
@@ -127,9 +133,20 @@ impl Machines {
         if let Some(found) = found.iter().find(|(kernel, _)| kernel.processor == processor) {
             return Ok(found.clone());
         }
-        let kernel = Kernel::downloaded(&self.kernels, processor).map_err(|error| error.to_string())?;
-        let accelerator = accelerator(&kernel, &self.kernels).map_err(|error| error.to_string())?;
-        found.push((kernel.clone(), accelerator));
-        Ok((kernel, accelerator))
+        let mut lacking = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
+        lacking.retain(|(_, at, _)| at.elapsed() < LOOKED_AGAIN);
+        if let Some((.., why)) = lacking.iter().find(|(other, ..)| *other == processor) {
+            return Err(why.clone());
+        }
+        let boots = Kernel::downloaded(&self.kernels, processor).map_err(|error| error.to_string());
+        let boots = boots.and_then(|kernel| {
+            let accelerator = accelerator(&kernel, &self.kernels).map_err(|error| error.to_string())?;
+            Ok((kernel, accelerator))
+        });
+        match &boots {
+            Ok(kernel) => found.push(kernel.clone()),
+            Err(why) => lacking.push((processor, Instant::now(), why.clone())),
+        }
+        boots
     }
 }

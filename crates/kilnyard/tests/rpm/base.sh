@@ -2,15 +2,16 @@
 # Makes a repository of RPM packages from Debian's, for a base root: base.sh FOLDER
 #
 # No RPM distribution is at hand, so 173 packages of Debian are converted by rpmbuild, whose generators make what they provide and
-# require (../shared/tools/rpm). FOLDER/repo is the repository, FOLDER/set the packages of a base root. A folder that is complete
-# is left as it is, and two that ask for the same one wait for each other. It takes two minutes and 700 MB, and needs apt, rpm, dpkg-dev, debugedit, cpio, python3 and createrepo-c.
+# require (../shared/tools/rpm). FOLDER/repo is the repository, FOLDER/set the packages of a base root. A folder that was made
+# of the same lists and tools is left as it is, and two that ask for the same one wait for each other. It takes two minutes and 700 MB, and needs apt, rpm, dpkg-dev, debugedit, cpio, python3 and createrepo-c.
 set -eu
 folder=$1
 tools=$(cd "$(dirname "$0")/../../../.." && pwd)/../shared/tools/rpm
 mkdir -p "$(dirname "$folder")"
 exec 9> "$folder.lock"
 flock 9
-[ -e "$folder/complete" ] && exit 0
+made_of=$(cat "$0" "$tools/pkgs.txt" "$tools/base.set" "$tools/deb2rpm.py" | sha256sum)
+[ "$(cat "$folder/complete" 2>/dev/null)" = "$made_of" ] && exit 0
 rm -rf "$folder"
 mkdir -p "$folder/debs/partial"
 folder=$(cd "$folder" && pwd)
@@ -21,4 +22,4 @@ grep -q ' 0 failed' "$folder/convert.log" || { tail -5 "$folder/convert.log" >&2
 createrepo_c -q "$folder/repo"
 cp "$tools/base.set" "$folder/set"
 rm -rf "$folder/debs"
-touch "$folder/complete"
+echo "$made_of" > "$folder/complete"

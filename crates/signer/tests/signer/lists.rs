@@ -33,7 +33,8 @@ impl Rpm {
                 "<package type=\"rpm\">\n  <name>{name}</name>\n  <arch>noarch</arch>\n  {number}\n  \
                  <checksum type=\"sha256\" pkgid=\"YES\">{digest}</checksum>\n  \
                  <location href=\"Packages/{name}-{version}-1.noarch.rpm\"/>\n  <format>\n    \
-                 <rpm:sourcerpm>{name}-{version}-1.src.rpm</rpm:sourcerpm>\n  </format>\n</package>\n"
+                 <rpm:sourcerpm>{name}-{version}-1.src.rpm</rpm:sourcerpm>\n    \
+                 <rpm:header-range start=\"1\" end=\"2\"/>\n  </format>\n</package>\n"
             ),
             filelists: format!("{begin}  <file type=\"dir\">/usr/share/folder</file>\n{listed}</package>\n"),
             other: format!("{begin}  <changelog author=\"One\" date=\"1\">x</changelog>\n</package>\n"),
@@ -122,6 +123,15 @@ fn each_list_says_what_the_package_has() {
         ("primary", "href=\"Packages/", "href=\"Packages/other/", Rule::Text, "at another place"),
         ("primary", "href=\"Packages/", "href=\"Other/", Rule::Text, "at another place"),
         ("primary", "<name>hello<", "<name>bash<", Rule::Text, "file of another package"),
+        // In the place of what a signature changes.
+        (
+            "primary",
+            "end=\"2\"/>",
+            "end=\"2\"></rpm:header-range><rpm:obsoletes><rpm:entry name=\"bash\"></rpm:entry></rpm:obsoletes>\
+             <rpm:header-range start=\"1\" end=\"2\"/>",
+            Rule::Worker,
+            "",
+        ),
         ("primary", ">hello-1-1.src.rpm<", ">bash-1-1.src.rpm<", Rule::NoBuild, "the build was of hello"),
     ] {
         is_refused(&ask(&mut signer, &changed(kind, from, to), builds()), rule, why);

@@ -91,7 +91,7 @@ if [ -n "$rebuild" ]; then
   sections="$sections\|pre\|post\|preun\|postun\|pretrans\|posttrans\|preuntrans\|postuntrans\|verifyscript"
   sections="$sections\|trigger[a-z]*\|filetrigger[a-z]*\|transfiletrigger[a-z]*"
   sed -i -e "/^%\($sections\)\([[:space:]]\|\$\)/,/^%package\([[:space:]]\|\$\)/b" -e "/$but/b" \
-    -e "s/^\([[:space:]]*[Rr][Ee][Ll][Ee][Aa][Ss][Ee][[:space:]]*:[[:space:]]*[^[:space:]#]*\)/\1$rebuild/" "/build/SPECS/$spec"
+    -e "s/^\([Rr][Ee][Ll][Ee][Aa][Ss][Ee][[:space:]]*:[[:space:]]*[^[:space:]#]*\)/\1$rebuild/" "/build/SPECS/$spec"
 fi
 "#;
 

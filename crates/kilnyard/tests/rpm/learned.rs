@@ -30,7 +30,7 @@ fn sources_wait_for_what_only_builds_show() {
     yard.write("never", &spec("never", "Release: 1\nBuildRequires: /usr/bin/no-such-program", ""));
     let ended = yard.run(&["build"]);
     ended.exits(1).says(&[
-        "/usr/bin/tool-config is provided by no package",
+        "use (source) needs /usr/bin/tool-config",
         "another pass: packages of the last one have what 2 more packages require",
         "built use 1-1.kt1.bk1",
         "built last 1-1.kt1.bk1",
@@ -53,7 +53,7 @@ fn sources_wait_for_what_only_builds_show() {
 fn releases_are_those_of_tags_alone() {
     let yard = Yard::new("rpm-releases");
     let text = "cat > %{buildroot}/usr/share/loud/text <<END\nRelease: 12\n  release: 13\nEND";
-    yard.write("loud", &spec("loud", "  RELEASE : 1", text));
+    yard.write("loud", &spec("loud", "RELEASE : 1", text));
     yard.run(&["build"]).exits(0).says(&["built loud 1-1.bk1"]);
     let file = pool(&yard.repository()).join("loud-1-1.bk1.noarch.rpm");
     let unpacked =

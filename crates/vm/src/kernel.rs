@@ -71,6 +71,7 @@ impl Kernel {
         let digest = digest(package)?;
         let folder = kernels.join(format!("{digest}{UNPACKED}"));
         if !folder.is_dir() {
+            fs_err::create_dir_all(kernels)?;
             sweep(kernels)?;
             let part = tempfile::Builder::new().prefix(&digest).suffix(PART).tempdir_in(kernels)?;
             unpack(package, part.path())?;

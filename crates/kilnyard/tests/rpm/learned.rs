@@ -42,9 +42,9 @@ fn sources_wait_for_what_only_builds_show() {
     }
     // It is known from now on, and what is missing still is.
     let again = yard.run(&["build"]);
-    again.exits(1).says(&["3 unchanged", "1 left out"]).lacks(&["another pass"]);
+    again.exits(1).says(&["3 up-to-date, 1 left-out"]).lacks(&["another pass"]);
     fs::remove_dir_all(yard.specs().join("never")).unwrap();
-    yard.run(&["build"]).exits(0).says(&["3 unchanged"]);
+    yard.run(&["build"]).exits(0).says(&["3 up-to-date"]);
     // A program that is gone takes what requires it along.
     yard.write("tool", &TOOL.replace("tool-config", "other-config"));
     yard.run(&["build"]).exits(1).says(&["built tool 1-1.kt1.bk2"]);

@@ -121,7 +121,8 @@ fn hostile_names_are_rejected() {
     let current = scratch.path().join("repository/packages");
     fs::write(current.join(".listed"), "../../secret\n/etc/passwd\nPackages/../../x\n").unwrap();
     assert!(publish(scratch.path(), &["b.rpm"]));
-    assert_eq!(listed(&current.join("Packages")), ["b.rpm"]);
+    assert_eq!(listed(&current.join(POOL)), ["b.rpm"]);
+    assert_eq!(listed(&current.join("Packages")).len(), 1);
 }
 
 #[test]

@@ -223,7 +223,10 @@ impl Runner for Sandboxed {
         let console = console.map_err(io::Error::other)?;
         let ended = console.command(entering.specification).and_then(run);
         // One that was killed could not remove it.
-        let removed = remove_beneath(yard, &root.plan().folder.join(&name));
+        let removed = match root.path().join(&name).exists() {
+            true => remove_beneath(yard, &root.plan().folder.join(&name)),
+            false => Ok(()),
+        };
         fs_err::remove_file(entering.specification)?;
         check(&shared)?;
         removed?;

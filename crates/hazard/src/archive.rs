@@ -87,7 +87,7 @@ fn stream(
         return members(name, &mut whole, depth, take);
     }
     if start.starts_with(&LEAD) {
-        return rpm(name, &mut whole, take).map(|()| true);
+        return with_headers(name, &mut whole, take).map(|()| true);
     }
     let opened: Box<dyn Read + '_> = match decompressed(&start) {
         Some(decompress) => decompress(&mut whole)?,
@@ -127,12 +127,12 @@ const LEAD_BYTES: usize = 96;
 /// What a header begins with (`docs/manual/format_header.md`).
 const HEADER: [u8; 4] = [0x8e, 0xad, 0xe8, 0x01];
 
-fn damaged_rpm(name: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{name} is a damaged RPM package"))
+fn damaged(name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{name} is a damaged package"))
 }
 
-/// The files of an RPM package: a lead, a header of signatures, the main header, and a compressed cpio archive.
-fn rpm(
+/// The files of a package of RPM: a lead, a header of signatures, the main header, and a compressed cpio archive.
+fn with_headers(
     name: &str,
     content: &mut dyn BufRead,
     take: &mut dyn FnMut(&str, Architecture, Found),
@@ -143,12 +143,12 @@ fn rpm(
         content.read_exact(&mut intro)?;
         let word = |at: usize| u64::from(u32::from_be_bytes(std::array::from_fn(|byte| intro[at + byte])));
         if intro[..4] != HEADER {
-            return Err(damaged_rpm(name));
+            return Err(damaged(name));
         }
         let length = word(8) * 16 + word(12);
         let rest = length.next_multiple_of(padding);
         if io::copy(&mut (&mut *content).take(rest), &mut io::sink())? != rest {
-            return Err(damaged_rpm(name));
+            return Err(damaged(name));
         }
     }
     let mut start = Vec::new();
@@ -179,10 +179,10 @@ fn cpio(
         let (true, (Some(mode), Some(size), Some(path_bytes))) =
             (matches!(&header[..6], b"070701" | b"070702"), fields)
         else {
-            return Err(damaged_rpm(name));
+            return Err(damaged(name));
         };
         if path_bytes > PATH_BYTES_MAX {
-            return Err(damaged_rpm(name));
+            return Err(damaged(name));
         }
         let mut path = vec![0; ((110 + path_bytes).next_multiple_of(4) - 110) as usize];
         content.read_exact(&mut path)?;

@@ -199,8 +199,7 @@ fn newest(folder: &Path, processor: Processor) -> io::Result<Option<PathBuf>> {
             packages.push(path);
         }
     }
-    packages.sort_by(|one, other| by_numbers(one).cmp(&by_numbers(other)));
-    Ok(packages.pop())
+    Ok(packages.into_iter().max_by_key(|path| by_numbers(path)))
 }
 
 /// A name in parts: texts, and numbers by their values.

@@ -115,13 +115,11 @@ fn apart(times: &[u64]) -> Vec<u64> {
     let mut last = 0;
     for time in times {
         if *time == last {
-            let mut next = *time;
-            for before in apart.iter_mut().rev() {
+            for (next, before) in (*time..).zip(apart.iter_mut().rev()) {
                 if *before != next {
                     break;
                 }
                 *before += 1;
-                next += 1;
             }
         }
         last = *time;

@@ -23,12 +23,13 @@ const NAMES: [&str; 15] = [
 ];
 
 /// The folders of the families. The file with the same name and `.rs` also counts.
-const HOMES: [&str; 13] = [
+const HOMES: [&str; 14] = [
     "crates/ecosystem/src/debian",
     "crates/ecosystem/src/pkgsrc",
     "crates/ecosystem/src/rpm",
     "crates/bench/src/debian",
     "crates/bench/src/pkgsrc",
+    "crates/bench/src/rpm",
     "crates/family/src/debian",
     "crates/family/src/pkgsrc",
     "crates/family/src/rpm",

@@ -76,7 +76,7 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> R
                 packages
             }
             true => {
-                let packages = provided_now(yard, &pass)?;
+                let packages = provided_now(yard, &pass, &options.packages)?;
                 if packages.is_empty() {
                     break;
                 }
@@ -107,8 +107,9 @@ pub fn build(yard: &Yard, lock: &Lock, options: &Build, word: Option<&str>) -> R
     Ok(code)
 }
 
-/// The packages that a pass left out, or that waited for these, and that can be built with what it made.
-fn provided_now(yard: &Yard, pass: &Pass) -> Result<Vec<String>> {
+/// The packages that a pass left out, or that waited for these, and that can be built with what it made; if packages were asked
+/// for, only of these.
+fn provided_now(yard: &Yard, pass: &Pass, asked: &[String]) -> Result<Vec<String>> {
     let mut store = yard.store()?;
     // Learned in any case: also for the next command.
     if !yard.config.family.learn(yard, &*store)? || pass.open.is_empty() {
@@ -116,8 +117,10 @@ fn provided_now(yard: &Yard, pass: &Pass) -> Result<Vec<String>> {
     }
     let plan = plan::current_plan(yard, &mut *store)?;
     let is_due = |state| matches!(state, PackageState::Ready | PackageState::Waiting);
+    let is_asked = |name: &String| asked.is_empty() || asked.contains(name);
+    let is_now = |row: &PackageRow| is_due(row.state) && pass.open.contains(&row.name) && is_asked(&row.name);
     let rows = plan.packages.into_iter().map(|row| row.package);
-    Ok(rows.filter(|row| is_due(row.state) && pass.open.contains(&row.name)).map(|row| row.name).collect())
+    Ok(rows.filter(is_now).map(|row| row.name).collect())
 }
 
 /// How a pass ended.

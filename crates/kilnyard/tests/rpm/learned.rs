@@ -50,6 +50,21 @@ fn sources_wait_for_what_only_builds_show() {
     yard.run(&["build"]).exits(1).says(&["built tool 1-1.kt1.bk2"]);
 }
 
+fn only_what_is_asked_for_is_built_in_another_pass() {
+    let yard = Yard::new("rpm-asked");
+    yard.write("tool", TOOL);
+    let head = "Release: 1%{?dist}\nBuildRequires: /usr/bin/tool-config";
+    for name in ["one", "two"] {
+        yard.write(name, &spec(name, head, &format!("tool-config > %{{buildroot}}/usr/share/{name}/words")));
+    }
+    yard.run(&["build", "tool"]).says(&["built tool 1-1.kt1.bk1"]).lacks(&["another pass", "built one"]);
+    // It is known from then on.
+    yard.run(&["build", "one"])
+        .exits(0)
+        .says(&["built one 1-1.kt1.bk1"])
+        .lacks(&["another pass", "built two"]);
+}
+
 fn releases_are_those_of_tags_alone() {
     let yard = Yard::new("rpm-releases");
     let text = "cat > %{buildroot}/usr/share/loud/text <<END\nRelease: 12\n  release: 13\nEND";
@@ -80,6 +95,10 @@ pub fn cases(has_tools: bool) -> Vec<Case> {
     let real = |case: Case| real(case, has_tools);
     vec![
         real(case("sources_wait_for_what_only_builds_show", sources_wait_for_what_only_builds_show)),
+        real(case(
+            "only_what_is_asked_for_is_built_in_another_pass",
+            only_what_is_asked_for_is_built_in_another_pass,
+        )),
         real(case("releases_are_those_of_tags_alone", releases_are_those_of_tags_alone)),
         real(case(
             "files_of_a_source_are_not_those_of_its_dependencies",

@@ -198,6 +198,22 @@ pub(crate) fn is_contained(sandbox: &Sandbox, root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kilnyard_root::sandbox::Task;
+    use kilnyard_root::{IdMap, Making, Place, RootPlan};
+
+    #[test]
+    fn only_roots_with_a_folder_for_machines_are_shared() {
+        let (ids, _) = IdMap::of_this_user("root", 0);
+        let root = Path::new("roots/1");
+        let is_contained = |place| {
+            let making = Making { place, ..Making::default() };
+            let plan = RootPlan::new(root, &["layers/base".into()], &making);
+            let sandbox = Sandbox::of_machine(Path::new("/yard"), &ids, Task::Remove(Vec::new()));
+            is_contained(&Sandbox { view: View::Root(plan.entering(&[])), ..sandbox }, root)
+        };
+        assert!(is_contained(Place::Shared));
+        assert!(!is_contained(Place::Disk));
+    }
 
     #[test]
     fn folders_that_a_machine_replaced_are_not_used() {

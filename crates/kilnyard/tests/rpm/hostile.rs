@@ -43,6 +43,11 @@ fn bad_sources_do_not_stop_the_others() {
     yard.write("taking", &spec("taking", "Source0: key", "cp %{SOURCE0} %{buildroot}/usr/share/taking"));
     std::os::unix::fs::symlink(&secret, yard.specs().join("taking/key")).unwrap();
     std::os::unix::fs::symlink(&secret, yard.specs().join("taking/elsewhere.spec")).unwrap();
+    // The configuration of a repository may have a password. The epoch would be 1.
+    let epoch = "Epoch: %(cat %{_sourcedir}/.git/config 2> /dev/null | grep -c hunter2 || true)";
+    yard.write("reading", &spec("reading", epoch, &file("reading")));
+    fs::create_dir(yard.specs().join("reading/.git")).unwrap();
+    fs::write(yard.specs().join("reading/.git/config"), "url = https://x:hunter2@localhost/\n").unwrap();
     // A payload that unpacks to more than is allowed, and one that compresses well.
     yard.write("huge", &spec("huge", "", "truncate -s 64M %{buildroot}/usr/share/huge/x"));
     yard.write(
@@ -69,7 +74,8 @@ fn bad_sources_do_not_stop_the_others() {
         "unpacks to more than 33554432 bytes",
         "has more than 1000 files",
         "built second 1-1.kt1.bk1",
-        "3 built, 2 failed, 7 left-out",
+        "built reading 1-1.kt1.bk1",
+        "4 built, 2 failed, 7 left-out",
     ]);
     let left = Command::new("pgrep").args(["-f", "^sleep 86399$"]).output().unwrap();
     assert!(left.stdout.is_empty(), "a process of a macro is still there");
